@@ -36,7 +36,8 @@ def merged(step_size: float, shortest: float) -> Merged:
         ValueError: a number that is not positive and finite.
     """
     lengths = (checks.positive("step_size", step_size), checks.positive("shortest", shortest))
-    return Merged(partial(_init, lengths), _update)
+    update: Any = _update
+    return Merged(partial(_init, lengths), update)
 
 
 def rate(state: Lengths, length: Float[Array, ""], plain: Float[Array, ""]) -> Float[Array, ""]:

@@ -126,12 +126,12 @@ def test_merged_steps_are_plain_ones_but_none_is_too_short():
     plain, merged = (
         steps.followed(rule, 30, losses.logistic)(start, kept) for rule in (descent.gd(10.0), merging.merged(10.0, 0.2))
     )
-    lengths = np.diff(np.asarray(plain.path), prepend=0)
+    lengths = np.diff(np.asarray(plain.path, float), prepend=0)
     # The first steps are longer than the shortest.
     longer = int(np.argmax(lengths < 0.2))
     assert longer > 2
     np.testing.assert_allclose(merged.logits[:longer], plain.logits[:longer], rtol=1e-12)
-    np.testing.assert_allclose(np.diff(np.asarray(merged.path))[longer:], 0.2, rtol=1e-9)
+    np.testing.assert_allclose(np.diff(np.asarray(merged.path, float))[longer:], 0.2, rtol=1e-9)
 
 
 def test_merged_steps_are_those_of_optax_where_nothing_underflows():

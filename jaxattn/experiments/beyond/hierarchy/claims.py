@@ -68,11 +68,13 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     assert limit is not None  # Every run has as many snapshots as limits need.
     low, high = (last.copy(data=end.reshape(last.shape)) for end in (limit.low, limit.high))
     grows = last.isel(norm=0, drop=True).copy(data=limit.grows.reshape(shape))
-    nulls = np.maximum(np.maximum(run["cone"], run["mean"]), run["first"])
+    nulls = xarray.concat([run[name] for name in ("cone", "mean", "first")], "null").max("null")
     costs = (run["log_loss_hard"] - run["log_loss"]).isel(snapshot=-1, drop=True)
-    decade = run.sel(snapshot=steps[10 * steps >= steps[-1]])
+    decade = np.flatnonzero(10 * steps >= steps[-1])[[0, -1]]
     of_size, of_margin = (
-        np.log(np.maximum(decade[name], _LEAST)).isel(snapshot=[0, -1]).diff("snapshot").isel(snapshot=0, drop=True)
+        last.isel(norm=0, drop=True).copy(
+            data=np.diff(np.log(np.maximum(run[name].values[..., decade], _LEAST)))[..., 0]
+        )
         for name in ("size", "margin")
     )
     return estimated(
@@ -84,7 +86,7 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         last=mean(last),
         nulls=mean(nulls),
         nearest=mean(run["nearest"]),
-        carried=mean(np.clip(of_size / np.maximum(of_margin, _LEAST), 0.0, 1.0)),
+        carried=mean((of_size / of_margin.clip(min=_LEAST)).clip(0.0, 1.0)),
         softer=share(costs > _ROUNDING),
         costs=quantiles(costs, 10, 50, 90),
         ratio=quantiles(ratio, 10, 50, 90),

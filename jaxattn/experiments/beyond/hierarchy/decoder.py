@@ -82,11 +82,11 @@ class Rates:
             return jax.tree.map(lambda leaf: rate * now * leaf if rate else jnp.zeros_like(leaf), part)
 
         layers = tuple(
-            Layer(times(layer.attention, self.attention), *times(tuple(layer[1:]), self.values, others))
+            Layer(times(layer.attention, self.attention), *(times(part, self.values, others) for part in layer[1:]))
             for layer in gradient.layers
         )
-        inputs = times((gradient.tokens, gradient.positions), self.inputs, others)
-        return Parameters(*inputs, layers, times(gradient.readout, self.readout, others))
+        tokens, positions = times((gradient.tokens, gradient.positions), self.inputs, others)
+        return Parameters(tokens, positions, layers, times(gradient.readout, self.readout, others))
 
 
 def keep(x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
@@ -188,7 +188,7 @@ class Decoder:
         for layer in parameters.layers:
             read.append(self.compared(x))
             x = self.join(x, jnp.sum(self._written(layer, read[-1], self.norm(x), attend), axis=0))
-            if layer.up is not None:
+            if layer.up is not None and layer.down is not None:
                 x = x + jax.nn.relu(self.norm(x) @ layer.up) @ layer.down
         return self.norm(x) @ parameters.readout, jnp.stack(read)
 

@@ -70,11 +70,11 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     steps = record["snapshot"].values
     late = np.flatnonzero(100 * steps >= steps[-1])
     layers, heads = arrays["start"].shape[1:3]
-    last = np.flatnonzero(arrays["counts"][0])
+    last = tuple(map(int, np.flatnonzero(arrays["counts"][0])))
     found, statuses = [], []
     with jax.enable_x64(True):
         for layer in range(layers):
-            positions = tuple(last) if layer == layers - 1 else tuple(range(1, arrays["read"].shape[4]))
+            positions = last if layer == layers - 1 else tuple(range(1, arrays["read"].shape[4]))
             for head in range(heads):
                 ratio, status = _of_head(arrays, layer, head, late, positions)
                 found.append(ratio)
@@ -142,7 +142,8 @@ def _null(
         drawn = nulls.ratios(constraints, W, norm, optima, key, start=start[certified], draws=_DRAWS)
         found["cone"][certified] = np.quantile(drawn.cone, QUANTILE, axis=1)
         found["mean"][certified] = drawn.mean
-        found["nearest"][certified] = np.minimum(drawn.nearest, 1.0)
+        nearest: Any = drawn.nearest
+        found["nearest"][certified] = np.minimum(nearest, 1.0)
     return found
 
 

@@ -126,7 +126,7 @@ def _training_by(
         def one_step(k: Int[Array, ""], now: Any) -> Any:
             parameters, state = now
             drawn = law(key, k + 1)
-            gradient = slope(parameters, drawn, k)
+            gradient: Any = slope(parameters, drawn, k)
             if not in_logs:
                 gradient = jax.tree.map(lambda part: part * jnp.exp(loss(parameters, drawn)), gradient)
             updates, state = optimizer.update(gradient, state, parameters)
@@ -144,7 +144,8 @@ def _training_by(
                 "share": of_attention / length_of(gradient, 0),
             }
 
-        begin = (parameters, optimizer.init(parameters))
+        given: Any = parameters
+        begin = (parameters, optimizer.init(given))
         _, series = stepping.through(one_step, begin, jnp.asarray(np.asarray(snapshots)), steps, kept)
         return {
             "data_key": data_words,
