@@ -42,7 +42,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         page.add_counts(
             figure,
             {"all runs": xarray.Dataset(attrs=total(summaries))},
-            "(b), (c): means with 95 % intervals, nulls without training: directions, rows' mean, first selection.",
+            "(b), (c): means with 95 % intervals, layer.head; nulls: directions, rows' mean, first selection.",
         )
     return figure
 
@@ -55,9 +55,10 @@ def _courses(axes: Axes, summaries: Datasets) -> None:
             label = fill(name, 28)
             page.band(axes, run["size_50"].values, *curves, color=colour, linestyle=dashes, marker=".", label=label)
     axes.axhline(_ASKED, color=palette.GUIDE, linewidth=0.7)
-    axes.set(xscale="log", xlabel=r"$\|W\|_F$", ylabel="nuclear margin ratio", ylim=(-0.1, 1.02))
+    axes.set(xscale="log", xlabel=r"$\|W\|_F$", ylabel="nuclear margin ratio", xlim=(0.3, None), ylim=(-0.1, 1.6))
+    axes.set_yticks(np.linspace(0, 1, 6))
     axes.set_title("(a) along the training, against the clock $\\|W\\|_F$")
-    axes.legend(loc="lower right", title="medians, 10th to 90th percentile")
+    axes.legend(loc="upper left", title="medians, 10th to 90th percentile", fontsize=page.SMALLEST)
 
 
 def _ends(axes: Axes, summaries: Datasets, names: Sequence[str]) -> None:
@@ -84,9 +85,11 @@ def _short(head: str) -> str:
 def _costs(axes: Axes, summaries: Datasets, names: Sequence[str]) -> None:
     low, middle, high = ([float(summaries[name][f"costs_{q}"]) for name in names] for q in (10, 50, 90))
     places = np.arange(len(names))
-    page.bars(axes, places, middle, low, high, color=palette.AMBER, marker="o", linestyle="none")
+    label = "median, 10th to 90th percentile"
+    page.bars(axes, places, middle, low, high, color=palette.AMBER, marker="o", linestyle="none", label=label)
+    axes.legend(loc="upper left")
     axes.axhline(0.0, color=palette.GUIDE, linewidth=0.7)
     axes.set_yscale("symlog", linthresh=1e-3)
     axes.set_xticks(places, names, rotation=40, ha="right", fontsize=page.SMALLEST)
-    axes.set(ylabel="change of log loss")
+    axes.set(ylabel="change of log loss", ylim=(-10, 1e4))
     axes.set_title("(d) what hard attention would change")
