@@ -32,7 +32,7 @@ _CHANGES = "changes.yaml"
 # The verdicts as the index sorts them.
 _ORDER = (Verdict.FAILS, Verdict.CORRECTED, Verdict.OPEN, Verdict.HOLDS)
 # Longer results are shortened in the index.
-_LONGEST = 150
+_LONGEST = 130
 # The first line of a page: only a file that begins with it is ever removed.
 _OURS = "<!-- Written by `jaxattn figures`, which overwrites it. -->"
 _PREFACE = """# Figures and claims
@@ -153,7 +153,11 @@ def _result(line: Mapping[str, Any]) -> str:
 
 def _shortened(text: str) -> str:
     """Return a text that ends between two of its parts if it is long."""
-    return text if len(text) <= _LONGEST else re.sub(r"[^\w)]*[,;:(][^,;:(]*$", " …", text[:_LONGEST])
+    if len(text) <= _LONGEST:
+        return text
+    begun = text[:_LONGEST]
+    clause = re.sub(r"[^\w)]*[,;:(][^,;:(]*$", "", begun)
+    return f"{clause if clause != begun else begun.rpartition(' ')[0]} …"
 
 
 def _common(family: Sequence[Mapping[str, Any]]) -> str:
