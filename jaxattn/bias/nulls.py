@@ -26,13 +26,16 @@ __all__ = ["Nulls", "ratios"]
 
 # The first draws, which may still depend on where the chain starts.
 DISCARDED = 10
+# A flight between two rows that are nearly opposite meets them again and again: some thousand rows are enough.
+_MEETINGS = 3000
 
 
 class Nulls(NamedTuple):
     """Margin ratios of untrained matrices; `bound` is what a trained one has to exceed.
 
     Attributes:
-        cone: those of directions drawn uniformly from all that satisfy every row, (lanes, draws).
+        cone: those of directions drawn uniformly from all that satisfy every row, (lanes, draws); inf where these are
+            so few that they could not be drawn, so that nothing exceeds them.
         mean: that of the sum of the rows' unit matrices, `sum_k A_k / ||A_k||_F`, (lanes,).
         nearest: that of the matrix nearest to the start with the smallest margin of W on every row, (lanes,); inf where
             it was not found, so that nothing exceeds it. None without a start.
@@ -57,7 +60,9 @@ class Nulls(NamedTuple):
             >>> nulls.Nulls(cone=np.array([[0.0, 0.5]]), mean=np.array([0.4])).bound(0.5).tolist()
             [0.4]
         """
-        bound = np.maximum(np.quantile(self.cone, level, axis=1), self.mean)
+        thin = np.isinf(self.cone).any(axis=1)
+        cone = np.where(thin, np.inf, np.quantile(np.where(thin[:, None], 0.0, self.cone), level, axis=1))
+        bound = np.maximum(cone, self.mean)
         return bound if self.nearest is None else np.maximum(bound, self.nearest)
 
 
@@ -109,8 +114,8 @@ def ratios(
             raise ValueError(f"{name}: expected finite numbers {np.shape(solution.W)}, found {np.shape(value)}")
     norm, best = norm_of(norm), solution.W
     words = np.asarray(jax.random.key_data(jax.random.split(key, len(status))))
-    inside = batch.over_seeds(_drawing(draws), constraints, best, words, effort=effort.FULL)
-    cone = held(constraints, inside, norm, solution)
+    inside, moves = batch.over_seeds(_drawing(draws), constraints, best, words, effort=effort.FULL)
+    cone = np.where(moves[:, None], held(constraints, inside, norm, solution), np.inf)
     average = batch.over_seeds(_mean, constraints)
     mean = held(constraints, average[:, None], norm, solution)[:, 0]
     if start is None:
@@ -174,8 +179,10 @@ def _drawing(draws: int) -> Callable[..., Any]:
 
 def drawn(
     constraints: svm.Constraints, inside: Float[Array, "d e"], words: Any, draws: int
-) -> Float[Array, "draws d e"]:
+) -> tuple[Float[Array, "draws d e"], Bool[Array, ""]]:
     """Return draws of a standard normal matrix under the condition that it satisfies all rows; one lane.
+
+    The second result is False if the cone is so thin that a flight met too many rows, and was cut short.
 
     Their directions are uniform on the cone `<A_k, W> >= 0`. The chain is exact Hamiltonian dynamics (Pakman and
     Paninski 2014): W moves as `W cos t + P sin t` with a fresh normal momentum P, which is reflected at each row that
@@ -193,29 +200,31 @@ def drawn(
     start = inside / jnp.linalg.norm(inside) * np.sqrt(inside.size)
     keys = jax.random.split(jax.random.wrap_key_data(words), DISCARDED + draws)
 
-    def step(W: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
-        W = _moved(constraints, W, jax.random.normal(key, W.shape, W.dtype))
-        return W, W
+    def step(W: Array, key: PRNGKeyArray) -> tuple[Array, tuple[Array, Array]]:
+        end = _moved(constraints, W, jax.random.normal(key, W.shape, W.dtype))
+        return end.W, (end.W, end.left <= 0)
 
-    return jax.lax.scan(step, start, keys)[1][DISCARDED:]
+    _, (found, ended) = jax.lax.scan(step, start, keys)
+    return found[DISCARDED:], jnp.all(ended)
 
 
 class _Motion(NamedTuple):
-    """A matrix and its momentum, the margins of both, and the time that is left."""
+    """A matrix and its momentum, the margins of both, the time that is left, and the number of rows met."""
 
     W: Float[Array, "d e"]
     P: Float[Array, "d e"]
     margins: Float[Array, "n m"]
     speeds: Float[Array, "n m"]
     left: Float[Array, ""]
+    met: Int[Array, ""]
 
 
-def _moved(unit: svm.Constraints, W: Float[Array, "d e"], P: Float[Array, "d e"]) -> Float[Array, "d e"]:
-    """Return where W is after a quarter of a period; the rows have length 1."""
+def _moved(unit: svm.Constraints, W: Float[Array, "d e"], P: Float[Array, "d e"]) -> _Motion:
+    """Return where W is after a quarter of a period, or once it has met `_MEETINGS` rows; the rows have length 1."""
     differences, queries = unit.differences, unit.queries
 
     def moves(now: _Motion) -> Bool[Array, ""]:
-        return now.left > 0
+        return (now.left > 0) & (now.met < _MEETINGS)
 
     def to_next_row(now: _Motion) -> _Motion:
         falls = now.speeds < 0
@@ -236,7 +245,9 @@ def _moved(unit: svm.Constraints, W: Float[Array, "d e"], P: Float[Array, "d e"]
             margins,
             speeds + turn * (differences @ difference) * (queries @ query)[:, None],
             jnp.where(meets, now.left - time, 0.0),
+            now.met + 1,
         )
 
-    first = _Motion(W, P, cons.margins(unit, W), cons.margins(unit, P), jnp.asarray(jnp.pi / 2, W.dtype))
-    return jax.lax.while_loop(moves, to_next_row, first).W
+    left = jnp.asarray(jnp.pi / 2, W.dtype)
+    first = _Motion(W, P, cons.margins(unit, W), cons.margins(unit, P), left, jnp.zeros((), int))
+    return jax.lax.while_loop(moves, to_next_row, first)

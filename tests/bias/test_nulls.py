@@ -44,7 +44,7 @@ def test_draws_from_an_orthant_have_its_moments():
     orthant = svm.Constraints(jnp.broadcast_to(eye, (D, D, D)), eye)
     draws = 4000
     words = jax.random.key_data(jax.random.key(3))
-    W = np.asarray(jax.jit(nulls.drawn, static_argnums=3)(orthant, np.ones((D, D)), words, draws))
+    W = np.asarray(jax.jit(nulls.drawn, static_argnums=3)(orthant, np.ones((D, D)), words, draws)[0])
     assert W.min() >= -1e-9
     error = 4 / np.sqrt(draws)
     np.testing.assert_allclose(W.mean(axis=0), np.sqrt(2 / np.pi), atol=error)
@@ -59,7 +59,7 @@ def test_draws_from_a_half_space_are_normal_but_for_one_sign():
     query = jnp.ones((1, D)) / np.sqrt(D)
     half = svm.Constraints(jnp.array([[[0.0, 5.0, 0.0]]]), query)
     words = jax.random.key_data(jax.random.key(4))
-    W = np.asarray(jax.jit(nulls.drawn, static_argnums=3)(half, np.ones((D, D)), words, 4000))
+    W = np.asarray(jax.jit(nulls.drawn, static_argnums=3)(half, np.ones((D, D)), words, 4000)[0])
     along = W[:, 1] @ query[0]
     assert along.min() >= -1e-9
     assert along.mean() == pytest.approx(np.sqrt(2 / np.pi), abs=0.05)
@@ -129,3 +129,13 @@ def test_inputs_without_an_answer_are_named(rows, solution):
         nulls.ratios(svm.soft(rows, 1.0), W, norms.frobenius, solution, key)
     with pytest.raises(ValueError, match="draws: expected"):
         nulls.ratios(rows, W, norms.frobenius, solution, key, draws=0)
+
+
+def test_a_cone_too_thin_to_draw_from_is_exceeded_by_nothing():
+    # Two nearly opposite rows in the plane: directions within 1e-9 of the second axis, and so across it.
+    rows = np.array([[[1.0, 1e-9]], [[-1.0, 1e-9]]])
+    lane = svm.Constraints(rows[None], np.ones((1, 2, 1)))
+    solution = svm.solve_batch(lane)
+    found = nulls.ratios(lane, solution.W, "frobenius", solution, jax.random.key(0), draws=3)
+    assert np.isinf(found.cone).all()
+    assert np.isinf(found.bound()).all()

@@ -140,7 +140,7 @@ def _null(
     if certified.any():
         constraints, W, optima = jax.tree.map(lambda leaf: np.asarray(leaf)[certified], (*ends, solution))
         drawn = nulls.ratios(constraints, W, norm, optima, key, start=start[certified], draws=_DRAWS)
-        found["cone"][certified] = np.quantile(drawn.cone, QUANTILE, axis=1)
+        found["cone"][certified] = np.quantile(np.minimum(drawn.cone, 1.0), QUANTILE, axis=1)
         found["mean"][certified] = drawn.mean
         nearest: Any = drawn.nearest
         found["nearest"][certified] = np.minimum(nearest, 1.0)
