@@ -133,8 +133,8 @@ def test_inputs_without_an_answer_are_named(rows, solution):
 
 def test_a_cone_too_thin_to_draw_from_is_exceeded_by_nothing():
     # Two nearly opposite rows in the plane: directions within 1e-9 of the second axis, and so across it.
-    rows = np.array([[[1.0, 1e-9]], [[-1.0, 1e-9]]])
-    lane = svm.Constraints(rows[None], np.ones((1, 2, 1)))
+    rows = jnp.array([[[1.0, 1e-9]], [[-1.0, 1e-9]]])
+    lane = svm.Constraints(rows[None], jnp.ones((1, 2, 1)))
     solution = svm.solve_batch(lane)
     found = nulls.ratios(lane, solution.W, "frobenius", solution, jax.random.key(0), draws=3)
     assert np.isinf(found.cone).all()
