@@ -60,7 +60,7 @@ class Nulls(NamedTuple):
             >>> nulls.Nulls(cone=np.array([[0.0, 0.5]]), mean=np.array([0.4])).bound(0.5).tolist()
             [0.4]
         """
-        thin = np.isinf(self.cone).any(axis=1)
+        thin: Any = np.isinf(self.cone).any(axis=1)
         cone = np.where(thin, np.inf, np.quantile(np.where(thin[:, None], 0.0, self.cone), level, axis=1))
         bound = np.maximum(cone, self.mean)
         return bound if self.nearest is None else np.maximum(bound, self.nearest)
