@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from textwrap import fill
 
 import numpy as np
 import xarray
@@ -16,18 +15,18 @@ from jaxattn.study.style import page, palette
 
 # The runs that are drawn along their course, all in the nuclear norm.
 _COURSES = {
-    claims.ALONE: (palette.NUCLEAR, "-"),
-    claims.READOUT: (palette.INK, "--"),
-    "inputs": (palette.WINE, "-."),
-    claims.SLOW: (palette.TEAL, ":"),
-    claims.NORMED: (palette.SKY, (0, (5, 1, 1, 1))),
+    claims.ALONE: (palette.NUCLEAR, "-", claims.ALONE),
+    claims.READOUT: (palette.INK, "--", claims.READOUT),
+    "inputs": (palette.WINE, "-.", "inputs"),
+    claims.SLOW: (palette.TEAL, ":", "inputs, 1000 times slower"),
+    claims.NORMED: (palette.SKY, (0, (5, 1, 1, 1)), "inputs, a norm for K, Q"),
 }
 _ASKED = 0.97
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw margin ratios along the training (a), on the ladder (b) and by task (c), and the cost of hardness (d)."""
-    verdict = judgements["hierarchy:hope"].verdict
+    hope, frozen = (judgements[f"hierarchy:{name}"].verdict for name in ("hope", "frozen"))
     with page.style():
         figure = page.full(6.2)
         (courses, ladder), (tasks, costs) = figure.subplots(2, 2)
@@ -38,7 +37,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         _ends(tasks, summaries, [name for name in claims.TASKS[1:] if name in summaries])
         tasks.set_title("(c) other tasks, everything trained by Adam")
         _costs(costs, summaries, rungs)
-        figure.suptitle(f"A trained decoder as a hierarchy of SVMs: {verdict}. Fixed inputs obey, trained ones do not")
+        figure.suptitle(f"A trained decoder as a hierarchy of SVMs: {hope}. With fixed inputs heads obey: {frozen}")
         page.add_counts(
             figure,
             {"all runs": xarray.Dataset(attrs=total(summaries))},
@@ -48,17 +47,16 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
 
 
 def _courses(axes: Axes, summaries: Datasets) -> None:
-    for name, (colour, dashes) in _COURSES.items():
+    for name, (colour, dashes, label) in _COURSES.items():
         if name in summaries:
             run = summaries[name].isel(head=0).sel(norm="nuclear")
             curves = (run[f"ratio_{q}"].values for q in (50, 10, 90))
-            label = fill(name, 28)
             page.band(axes, run["size_50"].values, *curves, color=colour, linestyle=dashes, marker=".", label=label)
     axes.axhline(_ASKED, color=palette.GUIDE, linewidth=0.7)
-    axes.set(xscale="log", xlabel=r"$\|W\|_F$", ylabel="nuclear margin ratio", xlim=(0.3, None), ylim=(-0.1, 1.6))
+    axes.set(xscale="log", xlabel=r"$\|W\|_F$", ylabel="nuclear margin ratio", xlim=(0.3, None), ylim=(-0.1, 1.7))
     axes.set_yticks(np.linspace(0, 1, 6))
     axes.set_title("(a) along the training, against the clock $\\|W\\|_F$")
-    axes.legend(loc="upper left", title="medians, 10th to 90th percentile", fontsize=page.SMALLEST)
+    axes.legend(loc="upper left", title="medians, 10th to 90th percentile", fontsize=page.SMALLEST, ncols=2)
 
 
 def _ends(axes: Axes, summaries: Datasets, names: Sequence[str]) -> None:
