@@ -67,6 +67,10 @@ class Limits(NamedTuple):
             needed = np.where(rate > 0, np.maximum(shrunk, 1.0) ** (1 / rate), np.inf)
         return float(np.quantile(np.where(told, 1.0, needed), share, method="higher"))
 
+    def side(self, threshold: float) -> Float[np.ndarray, "seeds quantities"]:
+        """Return 1 where the range lies above a threshold, 0 where it lies below, and NaN where it contains it."""
+        return np.where(self.low > threshold, 1.0, np.where(self.high < threshold, 0.0, np.nan))
+
     def median(self, key: PRNGKeyArray) -> Estimate:
         """Return the median over seeds; its interval reaches from that of the lower ends to that of the upper ends."""
         return median(self.value, self.low, self.high, key)
@@ -100,9 +104,9 @@ def extrapolated(
     recent = window(steps)
     if len(recent) < LEAST:
         return None
+    grows = growing(sizes, steps)
     values, sizes = values[:, :, recent], sizes[:, recent]
     late = np.arange(len(recent)) >= len(recent) - len(recent) // 2
-    grows = sizes[:, -1] > (1 + GROWTH) * sizes[:, 0]
     sizes = np.where(grows[:, None], sizes, sizes[:, -1:] * np.linspace(0.5, 1, len(recent)))  # Their fit is not used.
     limits, errors = [], []
     for power in POWERS:
@@ -127,6 +131,20 @@ def extrapolated(
     known = grows[:, None]
     value, low, high = (np.where(known, a, b) for a, b in ((value, last), (low, -np.inf), (high, np.inf)))
     return Limits(value, low, high, grows, rate)
+
+
+def growing(
+    sizes: Float[np.ndarray, "seeds snapshots"], steps: Int[np.ndarray, " snapshots"]
+) -> Bool[np.ndarray, " seeds"]:
+    """Return whether weights of these norms still grow over the snapshots that limits are read off.
+
+    Example:
+        >>> from jaxattn.bias.limits import growing
+        >>> growing(np.array([[10.0, 20.0, 40.0], [10.0, 10.0, 10.0]]), np.array([100, 200, 400])).tolist()
+        [True, False]
+    """
+    recent = window(steps)
+    return sizes[:, recent[-1]] > (1 + GROWTH) * sizes[:, recent[0]]
 
 
 def window(steps: Int[np.ndarray, " snapshots"]) -> Int[np.ndarray, " recent"]:

@@ -98,6 +98,7 @@ def ratios(
         ((1, 100), True, True)
     """
     cons.check(constraints, batch=1)
+    constraints = jax.tree.map(np.asarray, constraints)
     checks.count("draws", draws)
     if constraints.targets is not None or constraints.equal is not None or constraints.penalty is not None:
         raise ValueError(
@@ -161,15 +162,11 @@ def _nearest(
 ) -> tuple[Float[np.ndarray, "lanes d e"], Int[np.ndarray, " lanes"]]:
     """Return the matrices nearest to the start in Frobenius norm with the smallest margin of W, and their status."""
     present = cons.rows(constraints).present
-    smallest = np.min(np.where(present, _margins(constraints, W), np.inf), axis=(1, 2))
+    smallest = np.min(np.where(present, svm.margins(constraints, W), np.inf), axis=(1, 2))
     # V = start + U with the shortest U.
-    targets = np.where(present, smallest[:, None, None] - _margins(constraints, start), 1.0)
+    targets = np.where(present, smallest[:, None, None] - svm.margins(constraints, start), 1.0)
     solution = svm.solve_batch(constraints._replace(targets=targets))
     return start + np.asarray(solution.W), np.asarray(solution.status)
-
-
-def _margins(constraints: svm.Constraints, W: Float[np.ndarray, "lanes d e"]) -> Float[np.ndarray, "lanes n m"]:
-    return np.asarray(svm.margins(jax.tree.map(np.asarray, constraints), W))
 
 
 @lru_cache(maxsize=64)

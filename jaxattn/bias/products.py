@@ -110,8 +110,7 @@ def rank_factors(
     bound = _bound(rows, of_K, of_Q, last.K.shape[-1])
     at_most, at_least = (shares * one[:, None] for one in (least, bound))
     probability = batch.over_seeds(ranking.probabilities, snapshots, picked(posed.problems, kept))
-    since = np.asarray(run.stalled)[kept]
-    stalled = (since >= 0) & (since < posed.steps[-1])
+    stalled = ranking.stalled_before(run, int(posed.steps[-1]))[kept]
     name = f"{of_K.name} of K and {of_Q.name} of Q"
     obeyed, refused = (
         verdicts.weighed([name], one[:, None], probability, euclidean(W), stalled, posed.steps, key, np.ones((1, 1)))

@@ -220,8 +220,7 @@ def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray 
         fall = np.diff(last, axis=1)[:, 0] / np.diff(steps)[-1]
     size = euclidean(matrices)
     key = jax.random.key(0) if key is None else key
-    since = np.asarray(run.stalled)[kept]
-    stalled = (since != NEVER) & (since < steps[-1])
+    stalled = stalled_before(run, int(steps[-1]))[kept]
     exact = np.stack([np.asarray(picked(solution, kept).W) for solution in solutions], axis=1)
     confusion = confused(exact, values).mean(axis=0)
 
@@ -345,7 +344,14 @@ def _held(
     return ratio, jax.vmap(metrics.correlation, in_axes=(0, None))(W, solution.W)
 
 
+def stalled_before(run: descent.Run, step: int) -> Bool[np.ndarray, " seeds"]:
+    """Return which seeds of a batch of runs stalled before a step."""
+    since = np.asarray(run.stalled)
+    return (since != NEVER) & (since < step)
+
+
 def smallest_margins(W: Float[Array, "k d e"], constraints: svm.Constraints) -> Float[Array, " k"]:
+    """Return the smallest margin of each of several matrices, over the rows that are present."""
     present = constraints.present
     margins = jax.vmap(cons.margins, in_axes=(None, 0))(constraints, W)
     return jnp.min(margins if present is None else jnp.where(present, margins, jnp.inf), axis=(1, 2))

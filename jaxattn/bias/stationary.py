@@ -83,12 +83,10 @@ def kkt(run: descent.Run, problems: Problem, norm: str | Norm = "frobenius", key
     if not np.isfinite(share).all():
         raise ValueError("run: expected weights and gradients that are finite and not 0, found others")
     known = limits.extrapolated(share[:, None], euclidean(np.asarray(attention.matrix(run.snapshots))), steps)
-    near = np.full(len(share), np.nan)
     if known is None:
-        return Kkt(share, None, near)
-    known = known.clipped(-np.inf, 1.0)
-    near[known.low[:, 0] > CLOSE], near[known.high[:, 0] < CLOSE] = 1.0, 0.0
-    return Kkt(share, known.median(derive_key(jax.random.key(0) if key is None else key)), near)
+        return Kkt(share, None, np.full(len(share), np.nan))
+    known, key = known.clipped(-np.inf, 1.0), jax.random.key(0) if key is None else key
+    return Kkt(share, known.median(derive_key(key)), known.side(CLOSE)[:, 0])
 
 
 @lru_cache(maxsize=64)

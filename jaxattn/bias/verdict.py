@@ -106,9 +106,9 @@ def weighed(
     if len(margin_ratio) == 1:
         ratio, change = _without_interval(ratio), change and _without_interval(change)
     known = limits.extrapolated(margin_ratio, size, steps)
-    obeys = np.full(margin_ratio.shape[:2], np.nan)
     if known is None:
         found = f"expected {limits.LEAST} snapshots in the last decade of steps, found {len(limits.window(steps))}"
+        obeys = np.full(margin_ratio.shape[:2], np.nan)
         return Weighed(ratio, change, decades, None, obeys, too_few(len(stalled)) or _open(found), ())
     known = known.clipped(-np.inf, 1.0)
     silent = {
@@ -117,7 +117,7 @@ def weighed(
         f"no direction: over the last snapshots the norm grows by less than {limits.GROWTH:.0%}": ~known.grows,
     }
     tells = ~np.any(list(silent.values()), axis=0)[:, None]
-    obeys[tells & (known.low > CLOSE)], obeys[tells & (known.high < CLOSE)] = 1.0, 0.0
+    obeys = np.where(tells, known.side(CLOSE), np.nan)
     limit = known.median(derive_key(key, 3))
     quiet = max(silent, key=lambda reason: silent[reason].sum())
     why = f"{quiet}, in {silent[quiet].sum()} of {len(stalled)} seeds"

@@ -35,9 +35,7 @@ def stopped(record: xarray.Dataset, ranking: bias.Ranking, setting: Training) ->
         ranking: its ranking.
         setting: what was trained.
     """
-    size = ranking.size[:, limits.window(ranking.steps)]
-    still = size[:, -1] <= (1 + limits.GROWTH) * size[:, 0]
-    if ranking.stalled.any() or still.mean() <= 1 - MOST:
+    if ranking.stalled.any() or (~limits.growing(ranking.size, ranking.steps)).mean() <= 1 - MOST:
         return None
     arrays = {str(name): record[name].values for name in record.data_vars}
     rule = descent.Rule(setting.optimizer, loss=setting.loss, head=setting.head, model=models.of(setting.model))
