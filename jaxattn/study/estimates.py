@@ -30,6 +30,7 @@ __all__ = [
     "number",
     "power_law",
     "quantiles",
+    "read_at",
     "share",
     "undefined",
 ]
@@ -139,6 +140,24 @@ def exponents(
     x, y = np.broadcast_to(np.log(x), y.shape), np.log(y)
     x = x - x.mean(axis=1, keepdims=True)
     return np.sum(x * y, axis=1) / np.sum(x * x, axis=1)
+
+
+def read_at(
+    at: Float[np.ndarray, "*lanes m"], clock: Float[np.ndarray, "*lanes k"], values: Float[np.ndarray, "*lanes k"]
+) -> Float[np.ndarray, "*lanes m"]:
+    """Return a quantity at other readings of its clock, linear in the clock's logarithm and constant beyond its ends.
+
+    Args:
+        at: the readings, positive.
+        clock: a path, or a norm, that grows along the run.
+        values: the quantity at these.
+
+    Example:
+        >>> from jaxattn.study.estimates import read_at
+        >>> read_at(np.array([10.0, 500.0]), np.array([1.0, 100.0]), np.array([0.0, 4.0])).tolist()
+        [2.0, 4.0]
+    """
+    return np.vectorize(np.interp, signature="(m),(k),(k)->(m)")(np.log(at), np.log(clock), values)
 
 
 def number(estimates: xarray.Dataset, name: str, at: int | None = None, **where: Any) -> Number:

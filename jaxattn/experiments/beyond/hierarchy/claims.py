@@ -13,7 +13,7 @@ from jaxattn.bias import limits
 from jaxattn.bias.verdict import CLOSE
 from jaxattn.study.claims import TRAINED, Datasets, Judgement, Setting, Source, claim
 from jaxattn.study.claims.criteria import Criterion, Number, above, below, between
-from jaxattn.study.estimates import estimated, mean, number, quantiles, share
+from jaxattn.study.estimates import estimated, mean, number, quantiles, read_at, share
 
 # The runs of the ladder, in order, and those of other tasks.
 ALONE = "K, Q"
@@ -49,10 +49,8 @@ def _apart(run: xarray.Dataset, alone: xarray.Dataset) -> xarray.DataArray:
     seeds = np.intersect1d(run["seed"].values, alone["seed"].values)
     run, alone = (one.sel(seed=seeds, norm="nuclear", drop=True).isel(head=0, drop=True) for one in (run, alone))
     end = run.isel(snapshot=-1, drop=True)
-    same = np.vectorize(np.interp, signature="(),(k),(k)->()")(
-        np.log(end["size"].values), np.log(alone["size"].values), alone["ratio"].values
-    )
-    return end["ratio"] - same
+    same = read_at(end["size"].values[:, None], alone["size"].values, alone["ratio"].values)
+    return end["ratio"] - same[:, 0]
 
 
 def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
@@ -70,7 +68,7 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     grows = last.isel(norm=0, drop=True).copy(data=limit.grows.reshape(shape))
     nulls = xarray.concat([run[name] for name in ("cone", "mean", "first")], "null").max("null")
     costs = (run["log_loss_hard"] - run["log_loss"]).isel(snapshot=-1, drop=True)
-    decade = np.flatnonzero(10 * steps >= steps[-1])[[0, -1]]
+    decade = np.flatnonzero(limits.last_decade(steps))[[0, -1]]
     of_size, of_margin = (
         last.isel(norm=0, drop=True).copy(
             data=np.diff(np.log(np.maximum(run[name].values[..., decade], _LEAST)))[..., 0]

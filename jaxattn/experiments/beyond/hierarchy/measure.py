@@ -11,7 +11,7 @@ import numpy as np
 import xarray
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxattn import metrics, svm
+from jaxattn import norms, svm
 from jaxattn.bias import nulls
 from jaxattn.experiments.beyond.hierarchy.decoder import visible
 from jaxattn.experiments.bias import ratios
@@ -121,7 +121,7 @@ def _of_head(
     key = jax.random.fold_in(jax.random.wrap_key_data(arrays["weights_key"][0]), layer * 100 + head)
     for norm in NORMS:
         solution = svm.solve_batch(flat[0], norm=norm)
-        ratio = batch.over_seeds(partial(_ratio, norm=norm), flat[1], flat[0], solution).reshape(seeds, k)
+        ratio = nulls.held(flat[0], flat[1][:, None], norms.named(norm), solution).reshape(seeds, k)
         at_end = jax.tree.map(lambda leaf: leaf.reshape(seeds, k, *leaf.shape[1:])[:, -2], solution)
         null = _null(ends, norm, at_end, arrays["start"][:, layer, head], key)
         by_norm.append({"ratio": ratio[:, :-1], "first": ratio[:, -1]} | null)
@@ -145,10 +145,6 @@ def _null(
         nearest: Any = drawn.nearest
         found["nearest"][certified] = np.minimum(nearest, 1.0)
     return found
-
-
-def _ratio(W: Array, constraints: svm.Constraints, solution: svm.Solution, norm: str) -> Float[Array, ""]:
-    return metrics.margin_ratio(W, constraints, norm, solution)
 
 
 def _posed(

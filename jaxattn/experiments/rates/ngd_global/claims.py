@@ -11,7 +11,7 @@ from jaxtyping import Float, PRNGKeyArray
 
 from jaxattn.study.claims import LEAST_STEPS, Datasets, Judgement, Kind, Needs, Setting, Source, claim, family
 from jaxattn.study.claims.criteria import Criterion, Number, Outcome, above, below
-from jaxattn.study.estimates import estimated, mean, number, quantiles, share
+from jaxattn.study.estimates import estimated, mean, number, quantiles, read_at, share
 
 # The runs that are compared, by the names of their rules, in the order in which they are drawn.
 RULES = {rule: f"{rule}, d = 128" for rule in ("plain", "normalized", "Polyak")}
@@ -65,10 +65,8 @@ def _apart(run: xarray.Dataset, course: xarray.Dataset) -> xarray.DataArray:
     """
     seeds = np.intersect1d(run["seed"].values, course["seed"].values)
     run, course = run.sel(seed=seeds), course.sel(seed=seeds)
-    same = np.vectorize(np.interp, signature="(m),(k),(k)->(m)")(
-        np.log(run["path"].values), np.log(course["path"].values), course["off"].values
-    )
-    return np.abs(run["off"] - same).max("snapshot")
+    same = read_at(run["path"].values, course["path"].values, course["off"].values)
+    return abs(run["off"] - same).max("snapshot")
 
 
 def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
