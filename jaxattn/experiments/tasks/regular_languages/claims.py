@@ -55,7 +55,7 @@ def _phases(runs: Datasets) -> Judgement:
             ),
         ],
         remark=f"The linear layer grows meanwhile with the exponents {_span(of_v)}, and the phase ends after "
-        f"{_span(phases)} steps. Outputs are separable, by a tiny margin, even before; all problems are certified.",
+        f"{_span(phases)} steps. Both answers, not separable and separable, are certified.",
     )
 
 

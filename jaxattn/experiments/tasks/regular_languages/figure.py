@@ -41,21 +41,22 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             _curve(loss, summary, "loss", color=colour, linestyle=dash, label=run)
             _curve(now, summary, "off", "later", color=colour, linestyle=dash)
             _curve(first, summary, "off_first", color=colour, linestyle=dash)
-            for axes in (loss, first):
-                axes.axvline(float(summary["phase"]), color=colour, linestyle=dash, linewidth=0.6)
+            first.axvline(float(summary["phase"]), color=colour, linestyle=dash, linewidth=0.6)
         norms.set(ylabel="norm")
         norms.set_title(f"(a) attention (thick) becomes stable,\nlinear layer (thin) logarithmic: {said['stable']}")
-        loss.set(ylabel="loss", yscale="log", title=f"(b) loss of O(1/t): {said['loss']}")
-        loss.legend(loc="lower left", title="mean, 95 % interval")
+        loss.set(ylabel="loss", yscale="log", ylim=(1e-8, 2), title=f"(b) loss of O(1/t): {said['loss']}")
+        loss.legend(loc="lower left", title="mean over seeds, 95 % interval")
         now.set_title(f"(c) from the hyperplane of the present outputs: {said['hyperplane']}")
         first.set_title(f"(d) from that of the outputs ending phase 1: {said['final-outputs']}")
-        for axes, asked, words in ((now, NEAR, "asked for: below"), (first, FAR, "asked for: above")):
+        for axes, asked, words, side in ((now, NEAR, "below", "left"), (first, FAR, "above", "right")):
             axes.axhline(asked, color=palette.GUIDE, linewidth=0.7)
-            axes.annotate(words, (1.2, asked), va="bottom", fontsize=page.SMALLEST, color=palette.GUIDE)
+            place = {"xycoords": axes.get_yaxis_transform(), "ha": side, "va": "top"}
+            at = (0.01 if side == "left" else 0.99, asked)
+            axes.annotate(f"asked for: {words}", at, fontsize=page.SMALLEST, color=palette.GUIDE, **place)
             axes.set(yscale="log", ylabel="direction error, 1 - cos", ylim=(1e-3, 1))
         for axes in figure.axes:
             axes.set(xscale="log", xlabel="step", xlim=(1, None))
-        page.add_counts(figure, summaries, "Thin vertical lines: the end of the first phase.")
+        page.add_counts(figure, summaries, "Vertical lines: the end of the first phase.")
     return figure
 
 
