@@ -97,8 +97,8 @@ def _hyperplane(runs: Datasets) -> Judgement:
             *(above(f"limit of the margin ratio, {run}", limit[run], CLOSE) for run in FAST),
             *(below(f"1 - cos at the end, {run}", off[run], NEAR) for run in FAST),
         ],
-        remark="The hyperplane is the certified one of the outputs at the same step. With equal steps, where attention is "
-        f"not yet stable, 1 - cos ends at {number(runs[EQUAL], 'off_end').mean:.2g}; pilots chose the longer ones.",
+        remark="The hyperplane is the certified one of the outputs at the same step. With equal steps, where attention "
+        f"is not yet stable, 1 - cos ends at {number(runs[EQUAL], 'off_end').mean:.2g}; pilots chose the longer ones.",
     )
 
 
