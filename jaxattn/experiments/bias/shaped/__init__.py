@@ -3,95 +3,37 @@
 from __future__ import annotations
 
 import itertools
-import json
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn import svm
-from jaxattn.attention import Factored
 from jaxattn.bias.verdict import CLOSE
 from jaxattn.experiments.bias import ratios
 from jaxattn.experiments.bias.predictions import Together, claims_of
-from jaxattn.experiments.bias.shaped import decay
-from jaxattn.parallel import batch
-from jaxattn.problem import Problem, of_arrays
+from jaxattn.experiments.bias.shaped.measuring import SPARSE, measure
 from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Setting, Source, claim
 from jaxattn.study.claims.criteria import above, below, between
 from jaxattn.study.estimates import estimated, exact, mean, number, read_at
-from jaxattn.study.measuring.ranked import ranked, to_dataset
-from jaxattn.study.settings.parameters import weights_of
 from jaxattn.study.style import page, palette
 
 _PAPER = "arXiv 2504.12883"
 _TYPE = Source(_PAPER, "type of bias, as recalled", Setting.PROXY)
-# The norm of each model that is small for few nonzero entries or singular values.
-_SPARSE = {"diagonal": "l1", "matrices": "nuclear"}
 # The decays per step of the runs that are compared.
 _DECAYS = (0.0, 0.004, 0.006, 0.008, 0.01)
-# Mirror flow is followed for so many steps.
-_FOLLOWED = 4000
 # Fixed beforehand: the ||W||_F at which runs are compared, and the largest relative difference that counts as none.
 _SIZE, _SAME = 1e4, 0.01
-
-
-def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare a run from `decay.matrices` or `decay.diagonals` with two max-margin problems and with the theory.
-
-    Returns:
-        The arrays of `ratios.KEPT` for the Frobenius norm and the nuclear norm, or the l1 norm of diagonals;
-        `nuclear`, `||W||_*`, and `imbalance`, both (seed, snapshot); `balance`, the b of the flow, (snapshot,); at the
-        end `gap`, and `filled`, `||W||_*` over what steps and decay in balance give, 0 without decay, both (seed,);
-        for diagonals also `off_mirror`, the largest `||w - w'|| / ||w'||` at early snapshots, w' that of
-        `decay.mirrored`, (seed,).
-
-    Raises:
-        ValueError: a solver is given, and what `ranked` raises.
-    """
-    ratios.native(solver)
-    config = json.loads(record.attrs["config"])
-    rule, scale = config["optimizer"], config["weights"]["scale"]
-    step_size, lost, until = (float(rule[name]) for name in ("step_size", "decay", "until"))
-    is_diagonal = record["K"].shape[-1] == 1
-    ranking = to_dataset(ranked(record, ("frobenius", _SPARSE["diagonal" if is_diagonal else "matrices"])))
-    run, steps = ranking[ratios.KEPT], ranking["snapshot"].values
-    kept = record.sel(seed=ranking["seed"].values, snapshot=steps)
-    arrays = {str(name): kept[name].values for name in kept.data_vars}
-    problems, snapshots = of_arrays(arrays), weights_of(arrays, "_snapshots")
-    balance = decay.balance(scale, lost, until, jnp.asarray(steps))
-
-    def along(weights: Factored) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
-        return jax.vmap(decay.nuclear)(weights), jax.vmap(decay.imbalance)(weights, balance)
-
-    run["nuclear"], run["imbalance"] = ((("seed", "snapshot"), part) for part in batch.over_seeds(along, snapshots))
-    run["balance"] = ("snapshot",), np.asarray(balance)
-    run["gap"] = ("seed",), batch.over_seeds(decay.gap, weights_of(arrays), problems)
-    run["filled"] = ("seed",), run["nuclear"].values[:, -1] * 2 * lost / step_size
-    if is_diagonal:
-        early = steps <= _FOLLOWED
-        reached = tuple(steps[early].tolist())
-
-        def followed(problem: Problem) -> Float[Array, "k d"]:
-            return decay.mirrored(problem, scale, step_size, lost, until, reached)
-
-        w, expected = (snapshots.K * snapshots.Q)[..., 0][:, early], batch.over_seeds(followed, problems)
-        off = np.linalg.norm(w - expected, axis=2) / np.linalg.norm(expected, axis=2)
-        run["off_mirror"] = ("seed",), off.max(axis=1)
-    run.attrs = ratios.counts(ranking.attrs)
-    return run
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     """Estimate the norms that every run obeys, and what theory says of it.
 
     Returns:
-        What `ratios.estimate` returns for each run. In addition: `path`, the mean margin ratio, (norm, snapshot);
+        What `ratios.estimate` returns for each run. For K and Q also: `path`, the mean margin ratio, (norm, snapshot);
         `length`, the mean `||W||_*`, and `size`, that of `||W||_F`, (snapshot,); `gap` and `filled`, means; the
         largest `imbalance` and `off_mirror` over seeds and snapshots; `compact`, the mean of `||W||_* / ||W||_F` where
         `||W||_F` is `_SIZE`; `fall`, by how much the run with the next weaker decay exceeds it, seed by seed; and
@@ -100,15 +42,15 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     own_key, key = jax.random.split(key)
     summaries = ratios.summarize(runs, own_key)
     weaker = {
-        _run(model, strong): _run(model, weak) for model in _SPARSE for weak, strong in itertools.pairwise(_DECAYS)
+        _run(model, strong): _run(model, weak) for model in SPARSE for weak, strong in itertools.pairwise(_DECAYS)
     }
     for k, (name, run) in enumerate(runs.items()):
-        parts = {
+        if "nuclear" not in run:
+            continue
+        parts = {name: mean(run[name]) for name in ("gap", "filled")} | {
             "path": mean(run["margin_ratio"]),
             "length": mean(run["nuclear"]),
             "size": mean(run["size"]),
-            "gap": mean(run["gap"]),
-            "filled": mean(run["filled"]),
             "compact": mean(_compact(run)),
             "imbalance": exact(run["imbalance"].max()),
             "balance": exact(run["balance"]),
@@ -143,7 +85,7 @@ def _compact(run: xarray.Dataset) -> xarray.DataArray:
 )
 def law(runs: Datasets) -> Judgement:
     """Short steps must give the W of mirror descent that knows b alone, and the b of the formula, at every snapshot."""
-    diagonal, matrices = (runs[f"{model}, short steps"] for model in _SPARSE)
+    diagonal, matrices = (runs[f"{model}, short steps"] for model in SPARSE)
     return Judgement(
         [
             below("largest relative distance of W from mirror flow, diagonal", number(diagonal, "off_mirror"), _SAME),
@@ -156,16 +98,23 @@ def law(runs: Datasets) -> Judgement:
 _PREDICTIONS = (
     Together(
         "before",
-        {_run(model, 0): "frobenius" for model in _SPARSE},
+        {_run(model, 0): "frobenius" for model in SPARSE},
         _TYPE,
         "From a large start the type of the bias is L2: without decay, descent on K and Q obeys the Frobenius norm.",
     ),
     Together(
         "after",
-        {_run(model, _DECAYS[-1]): norm for model, norm in _SPARSE.items()},
+        {_run(model, _DECAYS[-1]): norm for model, norm in SPARSE.items()},
         _TYPE,
         "Decay changes the type of the bias to L1, and it stays so: after decay has been switched off, descent from "
         "the same start obeys the l1 norm of diagonals and the nuclear norm of matrices.",
+    ),
+    Together(
+        "one-matrix",
+        dict.fromkeys((_run("W", 0), _run("W", _DECAYS[-1])), "frobenius"),
+        Source(_PAPER, "without a product: our control", Setting.OURS),
+        "It is the product that decay acts on: if W itself is trained, descent obeys the Frobenius norm without decay, "
+        "and as well after decay has been switched off.",
     ),
 )
 
@@ -179,7 +128,7 @@ _PREDICTIONS = (
 )
 def gradual(runs: Datasets) -> Judgement:
     """Each run must have a smaller ratio than that with the next weaker decay, in the mean over paired seeds."""
-    compared = {name: runs[name] for name in (_run(model, lost) for model in _SPARSE for lost in _DECAYS)}
+    compared = {name: runs[name] for name in (_run(model, lost) for model in SPARSE for lost in _DECAYS)}
     least = min(float(run["least"]) for run in compared.values())
     return Judgement(
         [
@@ -200,7 +149,7 @@ def gradual(runs: Datasets) -> Judgement:
 )
 def throughout(runs: Datasets) -> Judgement:
     """||W||_* must end where steps and decay balance, with no gap of stationarity."""
-    found = {model: runs[f"{model}, decay throughout"] for model in _SPARSE}
+    found = {model: runs[f"{model}, decay throughout"] for model in SPARSE}
     return Judgement(
         [
             criterion
@@ -215,7 +164,8 @@ def throughout(runs: Datasets) -> Judgement:
 
 
 _DASHES = {"diagonal": "--", "matrices": "-"}
-_THROUGHOUT = "matrices, decay throughout"
+_COLOURS = {norm: palette.COLOURS[norm] for norm in ("frobenius", *SPARSE.values())}
+_THROUGHOUT, _CEILING = "matrices, decay throughout", 100
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
@@ -223,51 +173,69 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
 
     (a) and (b) are drawn against the root of b when decay has ended, which is the size of a start with this b.
     """
-    verdicts = {name: judgements[f"shaped:{name}"].verdict for name in ("before", "after", "gradual", "throughout")}
     with page.style():
         figure = page.full(5.6)
         ends, form, approach, growth = figure.subplots(2, 2).flat
-        for model, sparse in _SPARSE.items():
-            rows = [summaries[name] for lost in _DECAYS if (name := _run(model, lost)) in summaries]
-            start = [float(row["balance"][-1]) ** 0.5 for row in rows]
-            look = {"linestyle": _DASHES[model], "marker": "o"}
-            _bars(form, start, rows, "compact", label=model, color=palette.INK, **look)
-            for norm in ("frobenius", sparse):
-                of_norm = [row.sel(norm=norm) for row in rows]
-                _bars(ends, start, of_norm, "ratio", label=f"{norm}, {model}", color=palette.COLOURS[norm], **look)
-        shown = [lost for lost in _DECAYS if _run("matrices", lost) in summaries]
-        colours = dict(zip(shown, palette.ramp(len(shown)), strict=True))
-        for lost, colour in colours.items():
-            run = summaries[_run("matrices", lost)]
-            off = (np.maximum(1 - run[f"path{part}"].sel(norm="nuclear"), 1e-4) for part in ("", "_high", "_low"))
-            page.band(approach, run["size"], *off, color=colour, label=f"{lost:g}")
-        curves = {_run("matrices", lost): colours[lost] for lost in (shown[:1] + shown[-1:])}
-        for name, colour in (curves | {_THROUGHOUT: palette.INK}).items():
-            if name in summaries:
-                parts = (summaries[name][part] for part in ("snapshot", "length", "length_low", "length_high"))
-                page.band(growth, *parts, color=colour, label=name.removeprefix("matrices, "))
-        for axes in (ends, form):
-            axes.set(xscale="log", xlabel=r"$\sqrt{b}$ when decay has ended")
-            axes.invert_xaxis()
-        ends.axhline(CLOSE, color=palette.GUIDE, linewidth=0.8)
-        ends.set(
-            title=f"(a) before: {verdicts['before']}; after: {verdicts['after']}", ylabel="margin ratio at the end"
+        _draw_ends(ends, form, summaries)
+        _draw_runs(approach, growth, summaries)
+        verdicts = {name: one.verdict for name, one in judgements.items()}
+        ends.set_title(f"(a) without decay: {verdicts['shaped:before']}; after it: {verdicts['shaped:after']}")
+        form.set_title(f"(b) the stronger, the nearer to L1: {verdicts['shaped:gradual']}")
+        approach.set_title("(c) matrices, by decay per step")
+        growth.set_title(f"(d) decay throughout: {verdicts['shaped:throughout']}")
+        figure.suptitle(
+            f"Decay on $K$ and $Q$ changes the norm that is obeyed, and it stays so: {verdicts['shaped:after']}"
         )
-        form.set(title=f"(b) by degrees: {verdicts['gradual']}", ylabel=rf"$\|W\|_*/\|W\|_F$ at $\|W\|_F$ = {_SIZE:g}")
-        approach.set(title="(c) matrices, by decay per step", ylabel="1 - margin ratio, nuclear")
-        approach.set(xscale="log", yscale="log", xlabel=r"$\|W\|_F$")
-        growth.set(title=f"(d) decay throughout: {verdicts['throughout']}", ylabel=r"$\|W\|_*$, matrices")
-        growth.set(xscale="log", yscale="log", xlabel="step")
-        for axes in (ends, form, approach, growth):
-            axes.legend(title="mean, 95 % interval")
-        figure.suptitle(f"Decay on $K$ and $Q$ changes the norm that is obeyed, and it stays so: {verdicts['after']}")
         page.add_counts(
             figure,
             summaries,
-            "b: $K^T K - Q^T Q = b I$. Decay ends after 1,000 steps, except in the run with decay throughout, whose steps "
-            "are a quarter as long.",
+            "b: $K^T K - Q^T Q = b I$. Decay ends after 1,000 steps, except in the run with decay throughout, whose "
+            "steps are a quarter as long.",
         )
     return figure
+
+
+def _draw_ends(ends: Axes, form: Axes, summaries: Datasets) -> None:
+    for model, sparse in SPARSE.items():
+        rows = [summaries[name] for lost in _DECAYS if (name := _run(model, lost)) in summaries]
+        start = [float(row["balance"][-1]) ** 0.5 for row in rows]
+        look = {"linestyle": _DASHES[model], "marker": "o"}
+        _bars(form, start, rows, "compact", color=palette.INK, **look)
+        for norm in ("frobenius", sparse):
+            _bars(ends, start, [row.sel(norm=norm) for row in rows], "ratio", color=_COLOURS[norm], **look)
+    for axes in (ends, form):
+        axes.set(xscale="log", xlabel=r"$\sqrt{b}$ when decay has ended (3,000: no decay)")
+        axes.invert_xaxis()
+    _guide(ends, CLOSE, f"ratio {CLOSE:g}")
+    ends.set(ylabel="margin ratio at the end", ylim=(0.7, 1.01))
+    form.set_ylabel(rf"$\|W\|_*/\|W\|_F$ at $\|W\|_F = 10^{{{round(np.log10(_SIZE))}}}$")
+    page.key(ends, _COLOURS, _DASHES, loc="lower center", ncols=2, title="mean, 95 % interval")
+    page.key(form, {}, _DASHES, title="mean, 95 % interval")
+
+
+def _draw_runs(approach: Axes, growth: Axes, summaries: Datasets) -> None:
+    shown = [lost for lost in _DECAYS if _run("matrices", lost) in summaries]
+    colours = dict(zip(shown, palette.ramp(len(shown)), strict=True))
+    for lost, colour in colours.items():
+        run = summaries[_run("matrices", lost)]
+        off = (np.maximum(1 - run[f"path{part}"].sel(norm="nuclear"), 1e-4) for part in ("", "_high", "_low"))
+        page.band(approach, run["size"], *off, color=colour, label=f"{lost:g}")
+    curves = {_run("matrices", lost): colours[lost] for lost in {*shown[:1], *shown[-1:]}}
+    for name, colour in (curves | {_THROUGHOUT: palette.INK}).items():
+        if name in summaries:
+            parts = (summaries[name][part] for part in ("snapshot", "length", "length_low", "length_high"))
+            page.band(growth, *parts, color=colour, label=name.removeprefix("matrices, "))
+    _guide(approach, 1 - CLOSE, f"ratio {CLOSE:g}")
+    _guide(growth, _CEILING, f"steps and decay balance: {_CEILING}")
+    approach.set(xscale="log", yscale="log", xlabel=r"$\|W\|_F$", ylabel="1 - margin ratio, nuclear")
+    growth.set(xscale="log", yscale="log", xlabel="step", ylabel=r"$\|W\|_*$, matrices")
+    for axes in (approach, growth):
+        axes.legend(title="mean, 95 % interval")
+
+
+def _guide(axes: Axes, y: float, label: str) -> None:
+    axes.axhline(y, color=palette.GUIDE, linewidth=0.8)
+    axes.annotate(label, (0.02, y), xycoords=("axes fraction", "data"), va="bottom", fontsize=7, color=palette.GUIDE)
 
 
 def _bars(axes: Axes, x: list[float], rows: list[xarray.Dataset], name: str, **look: Any) -> None:

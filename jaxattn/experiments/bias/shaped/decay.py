@@ -27,7 +27,7 @@ def decaying(step_size: float, decay: float, until: float = math.inf) -> descent
     """Return normalized descent with one norm for K and Q, relative steps, and decoupled weight decay for a while.
 
     A step moves K and Q by `step_size / ||(K, Q)||` along the gradient's direction, so ||W|| grows by about the same
-    per step whatever its size, and by the share `decay` towards zero. Starts must not be zero.
+    per step whatever its size, and by the share `decay` towards zero. W alone is moved alike. Starts must not be zero.
 
     Args:
         step_size: of the product: the length of a step times that of K and Q.
@@ -35,7 +35,7 @@ def decaying(step_size: float, decay: float, until: float = math.inf) -> descent
         until: the number of steps with decay; the later ones have none.
 
     Raises:
-        ValueError: a step size that is not positive and finite, or a decay outside 0..1.
+        ValueError: a step size that is not positive and finite, or a decay below 0 or not below 1.
     """
     checks.positive("step_size", step_size)
     checks.number("decay", decay, "a number of at least 0 and below 1", lambda decay: 0 <= decay < 1)
@@ -45,15 +45,11 @@ def decaying(step_size: float, decay: float, until: float = math.inf) -> descent
         return jnp.zeros((), int)
 
     def update(updates: Any, taken: Any, params: Any = None) -> tuple[Any, Any]:
-        length, lost = length_of(updates, 0), _lost(taken, decay, until)
+        length, lost = length_of(updates, 0), jnp.where(taken < until, decay, 0.0)
         step = step_size / (jnp.where(length > 0, length, 1.0) * length_of(params, 0))
         return jax.tree.map(lambda g, w: -step * g - lost * w, updates, params), taken + 1
 
     return descent.ScaleFree(init, update)
-
-
-def _lost(taken: Int[Array, ""], decay: float, until: float) -> Float[Array, ""]:
-    return jnp.where(taken < until, decay, 0.0)
 
 
 def matrices(key: PRNGKeyArray, d: int, scale: float) -> Factored:
@@ -78,7 +74,7 @@ def nuclear(weights: Factored) -> Float[Array, ""]:
 
 
 def balance(scale: float, decay: float, until: float, steps: Int[Array, " k"]) -> Float[Array, " k"]:
-    """Return the number b after these steps, with `K^T K - Q^T Q = b I`, that the flow from `matrices` has."""
+    """Return the b of `K^T K - Q^T Q = b I` after these steps from `matrices`, if steps are too short to change it."""
     return scale**2 * (1 - decay) ** (2 * jnp.minimum(steps, until))
 
 
