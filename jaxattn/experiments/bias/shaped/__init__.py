@@ -47,7 +47,9 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     for k, (name, run) in enumerate(runs.items()):
         if "nuclear" not in run:
             continue
-        parts = {name: mean(run[name]) for name in ("gap", "filled")} | {
+        parts = {
+            "gap": mean(run["gap"]),
+            "filled": mean(run["filled"]),
             "path": mean(run["margin_ratio"]),
             "length": mean(run["nuclear"]),
             "size": mean(run["size"]),
@@ -159,12 +161,12 @@ def throughout(runs: Datasets) -> Judgement:
                 below(f"gap of stationarity, {model}", number(run, "gap"), _SAME),
             )
         ],
-        remark=" ".join(f"The ranking of {model}: {run.attrs['verdict']}." for model, run in found.items()),
+        remark=" ".join(f"The verdict on {model}: {run.attrs['verdict']}." for model, run in found.items()),
     )
 
 
 _DASHES = {"diagonal": "--", "matrices": "-"}
-_COLOURS = {norm: palette.COLOURS[norm] for norm in ("frobenius", *SPARSE.values())}
+_COLOURS = {"Frobenius": palette.FROBENIUS, "l1": palette.L1, "nuclear": palette.NUCLEAR}
 _THROUGHOUT, _CEILING = "matrices, decay throughout", 100
 
 
@@ -202,11 +204,11 @@ def _draw_ends(ends: Axes, form: Axes, summaries: Datasets) -> None:
         look = {"linestyle": _DASHES[model], "marker": "o"}
         _bars(form, start, rows, "compact", color=palette.INK, **look)
         for norm in ("frobenius", sparse):
-            _bars(ends, start, [row.sel(norm=norm) for row in rows], "ratio", color=_COLOURS[norm], **look)
+            _bars(ends, start, [row.sel(norm=norm) for row in rows], "ratio", color=palette.COLOURS[norm], **look)
     for axes in (ends, form):
         axes.set(xscale="log", xlabel=r"$\sqrt{b}$ when decay has ended (3,000: no decay)")
         axes.invert_xaxis()
-    _guide(ends, CLOSE, f"ratio {CLOSE:g}")
+    _guide(ends, CLOSE, f"ratio {CLOSE:g}", 0.02)
     ends.set(ylabel="margin ratio at the end", ylim=(0.7, 1.01))
     form.set_ylabel(rf"$\|W\|_*/\|W\|_F$ at $\|W\|_F = 10^{{{round(np.log10(_SIZE))}}}$")
     page.key(ends, _COLOURS, _DASHES, loc="lower center", ncols=2, title="mean, 95 % interval")
@@ -225,17 +227,19 @@ def _draw_runs(approach: Axes, growth: Axes, summaries: Datasets) -> None:
         if name in summaries:
             parts = (summaries[name][part] for part in ("snapshot", "length", "length_low", "length_high"))
             page.band(growth, *parts, color=colour, label=name.removeprefix("matrices, "))
-    _guide(approach, 1 - CLOSE, f"ratio {CLOSE:g}")
-    _guide(growth, _CEILING, f"steps and decay balance: {_CEILING}")
+    _guide(approach, 1 - CLOSE, f"ratio {CLOSE:g}", 0.02)
+    _guide(growth, _CEILING, f"where steps and decay balance: {_CEILING}", 0.98)
     approach.set(xscale="log", yscale="log", xlabel=r"$\|W\|_F$", ylabel="1 - margin ratio, nuclear")
+    approach.set_ylim(bottom=1e-4)
     growth.set(xscale="log", yscale="log", xlabel="step", ylabel=r"$\|W\|_*$, matrices")
     for axes in (approach, growth):
         axes.legend(title="mean, 95 % interval")
 
 
-def _guide(axes: Axes, y: float, label: str) -> None:
+def _guide(axes: Axes, y: float, label: str, place: float) -> None:
     axes.axhline(y, color=palette.GUIDE, linewidth=0.8)
-    axes.annotate(label, (0.02, y), xycoords=("axes fraction", "data"), va="bottom", fontsize=7, color=palette.GUIDE)
+    look = {"va": "top", "ha": "left" if place < 0.5 else "right", "fontsize": 7, "color": palette.GUIDE}
+    axes.annotate(label, (place, y), xycoords=("axes fraction", "data"), **look)
 
 
 def _bars(axes: Axes, x: list[float], rows: list[xarray.Dataset], name: str, **look: Any) -> None:

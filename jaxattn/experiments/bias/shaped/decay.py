@@ -44,10 +44,10 @@ def decaying(step_size: float, decay: float, until: float = math.inf) -> descent
         del params
         return jnp.zeros((), int)
 
-    def update(updates: Any, taken: Any, params: Any = None) -> tuple[Any, Any]:
-        length, lost = length_of(updates, 0), jnp.where(taken < until, decay, 0.0)
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        length, lost = length_of(updates, 0), jnp.where(state < until, decay, 0.0)
         step = step_size / (jnp.where(length > 0, length, 1.0) * length_of(params, 0))
-        return jax.tree.map(lambda g, w: -step * g - lost * w, updates, params), taken + 1
+        return jax.tree.map(lambda g, w: -step * g - lost * w, updates, params), state + 1
 
     return descent.ScaleFree(init, update)
 
@@ -78,7 +78,7 @@ def balance(scale: float, decay: float, until: float, steps: Int[Array, " k"]) -
     return scale**2 * (1 - decay) ** (2 * jnp.minimum(steps, until))
 
 
-def imbalance(weights: Factored, b: Float[Array, ""]) -> Float[Array, ""]:
+def imbalance(weights: Factored, b: Float[Array, ""] | float) -> Float[Array, ""]:
     """Return the largest entry of `K^T K - Q^T Q - b I`, divided by b."""
     K, Q = map(in_full, weights)
     return jnp.max(jnp.abs(K.T @ K - Q.T @ Q - b * jnp.eye(len(K)))) / b

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from jaxattn import svm
 from jaxattn.attention import Factored
