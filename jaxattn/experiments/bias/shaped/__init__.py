@@ -228,7 +228,7 @@ def _draw_runs(approach: Axes, growth: Axes, summaries: Datasets) -> None:
             parts = (summaries[name][part] for part in ("snapshot", "length", "length_low", "length_high"))
             page.band(growth, *parts, color=colour, label=name.removeprefix("matrices, "))
     _guide(approach, 1 - CLOSE, f"ratio {CLOSE:g}", 0.02)
-    _guide(growth, _CEILING, f"where steps and decay balance: {_CEILING}", 0.98)
+    _guide(growth, _CEILING, f"ceiling: {_CEILING}", 0.98)
     approach.set(xscale="log", yscale="log", xlabel=r"$\|W\|_F$", ylabel="1 - margin ratio, nuclear")
     approach.set_ylim(bottom=1e-4)
     growth.set(xscale="log", yscale="log", xlabel="step", ylabel=r"$\|W\|_*$, matrices")
