@@ -139,6 +139,7 @@ def gradual(runs: Datasets) -> Judgement:
             if "fall" in run
         ],
         numbers={f"||W||_* / ||W||_F, {name}": number(run, "compact") for name, run in compared.items()},
+        remark=" ".join(f"The verdict on {name}: {run.attrs['verdict']}." for name, run in compared.items()),
         undecided="" if least >= _SIZE else f"||W||_F ends at {least:.3g} in some seed, below {_SIZE:g}.",
     )
 
