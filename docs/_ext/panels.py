@@ -105,6 +105,17 @@ def _paths(view: Any) -> list[Panel]:
     ]
 
 
+def _heads(view: Any) -> list[Panel]:
+    heads = view["heads"]
+    T = max(len(sequence) for head in heads for sequence in head["sequences"])
+    steps = logarithmic("step", (heads[0]["steps"][0], heads[0]["steps"][-1]))
+    # What begins far below 0 is cut off, as in the figure.
+    ratio = linear("margin ratio", (-0.5, 1.05), (-0.5, 0, 0.5, 1))
+    # The letters stand in the first row and in the first column.
+    read, query = (linear(label, ends, ()) for label, ends in (("read", (-1.6, T - 0.4)), ("query", (T - 0.4, -1.6))))
+    return [panel("Margin ratio along the steps", steps, ratio), panel("Attention at this step", read, query)]
+
+
 # By the kind of a picture.
 PANELS: dict[str, Callable[[Any], list[Panel]]] = {
     "trajectories": _trajectories,
@@ -113,6 +124,7 @@ PANELS: dict[str, Callable[[Any], list[Panel]]] = {
     "atlas": _atlas,
     "margins": _margins,
     "paths": _paths,
+    "heads": _heads,
 }
 _NORMS = {"frobenius": "from the Frobenius solution", "nuclear": "from the nuclear solution"}
 # What the looks of a picture mean.
@@ -133,4 +145,13 @@ KEYS: dict[str, dict[str, str]] = {
         "second": "C: with a conflict, words that also follow",
     },
     "paths": {**_NORMS, "third": "a seed"},
+    "heads": {
+        "nuclear": "the head",
+        "contour": "untrained matrices, 5 and 95 %",
+        "second": "mean of the rows",
+        "zero": "the head when it first selected its final tokens",
+        "shade": "attention",
+        "selected": "selected at the end",
+        "saddle": "support vector",
+    },
 }

@@ -97,6 +97,16 @@ def _paths(view: Any) -> Rows:
     return (*heads, "seeds at the optimal tokens", "seeds with two minima"), rows
 
 
+def _heads(view: Any) -> Rows:
+    rows = []
+    for head in view["heads"]:
+        for k, step in enumerate(head["steps"]):
+            ratios = [float(head[name][k]) for name in ("ratio", "low", "high", "mean")]
+            rows.append((head["name"], step, *ratios, f"{head['carrying'][k]} of {head['rows']}"))
+    untrained = [f"untrained, {name}" for name in ("5 %", "95 %", "mean of the rows")]
+    return ("head", "step", "margin ratio", *untrained, "rows that carry the optimum"), rows
+
+
 def _atlas(view: Any) -> str:
     """Return the table of the last margin ratios, whose cells the script listens to."""
     heads = "".join(f'<th scope="col">{norm}</th>' for norm in ("rule and schedule", *view["norms"]))
@@ -122,6 +132,7 @@ ROWS: dict[str, Callable[[Any], Rows]] = {
     "ranks": _ranks,
     "margins": _margins,
     "paths": _paths,
+    "heads": _heads,
 }
 
 

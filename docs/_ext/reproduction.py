@@ -15,6 +15,7 @@ from typing import Any
 from jaxattn.study import entries, report
 from jaxattn.study.claims import Kind, Verdict
 from jaxattn.study.configuration import names
+from jaxattn.study.style import page as style
 from jaxattn.study.style.table import shown
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +49,10 @@ def page(name: str, study: Any, lines: Sequence[Line]) -> str:
     """
     written = shown(ROOT / "figures", name)
     text = [f"# {name}", ""]
-    text += [written] if written else [f":::{{result}} {name}", f":alt: {study.of}", ":::", ""]
+    second = style.second(name)
+    figures = [name, *([second] if (ROOT / "figures" / f"{second}.png").exists() else [])]
+    results = [f":::{{result}} {figure}\n:alt: {study.of}\n:::\n" for figure in figures]
+    text += [written] if written else results
     text += [
         *entries.described(study),
         f"`make figures experiment={name}` makes this {'table' if written else 'figure'} and judges the claims below.",

@@ -143,9 +143,11 @@ def source(configs: Sequence[DictConfig]) -> str:
 
 
 def files(name: str, configs: Sequence[DictConfig], folder: Path) -> list[Path]:
-    """Return the files that show an experiment: its figure as PNG and PDF or its table, then its view if it has one."""
+    """Return the files that show an experiment: figures as PNG and PDF or a table, then its view if it has one."""
     experiment = _experiment(configs)
-    paths = [table.place(folder, name)] if experiment.table else [folder / f"{name}.png", folder / f"{name}.pdf"]
+    figures = [name, page.second(name)] if experiment.second else [name]
+    drawn = [folder / f"{figure}.{kind}" for figure in figures for kind in ("png", "pdf")]
+    paths = [table.place(folder, name)] if experiment.table else drawn
     return [*paths, view.place(folder, name)] if experiment.view else paths
 
 
@@ -207,9 +209,11 @@ def make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report 
         raise ValueError(f"{name}: {judged_claims[0][1].note}")
     report(Staged(Stage.DRAWING))
     judgements = {claim.id: judgement for claim, judgement in judged_claims}
+    for draw, figure in ((experiment.draw, name), (experiment.second, page.second(name))):
+        if draw is not None:
+            with page.with_own(configs[0].style):
+                page.save(draw(summaries, judgements), folder, figure)
     if experiment.draw:
-        with page.with_own(configs[0].style):
-            page.save(experiment.draw(summaries, judgements), folder, name)
         # Pages would show a table of an earlier version in place of the figure.
         table.place(folder, name).unlink(missing_ok=True)
     if experiment.table:

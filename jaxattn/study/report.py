@@ -13,7 +13,7 @@ import yaml
 
 from jaxattn.study.claims import Kind, Setting, Verdict
 from jaxattn.study.entries import RULE, described, entry, evidence, is_withheld, plain
-from jaxattn.study.style import table
+from jaxattn.study.style import page, table
 
 # The keys of an entry of claims.json that the pages use.
 READ = (
@@ -84,7 +84,8 @@ def write(folder: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str,
         if path.stem not in names and path.read_bytes().startswith(_OURS.encode()):
             path.unlink()
     for name in names:
-        shown = table.shown(folder, name) or f"![{name}](../{name}.png)\n"
+        figures = [name, *([page.second(name)] if (folder / f"{page.second(name)}.png").exists() else [])]
+        shown = table.shown(folder, name) or "\n".join(f"![{figure}](../{figure}.png)\n" for figure in figures)
         (pages / f"{name}.md").write_text(_page(name, studies[name], of[name], shown))
     lines = [line for name in names for line in of[name]]
     said = ""

@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.browser
 
 ROOT = Path(__file__).parents[2]
-KINDS = ("trajectories", "trap", "ranks", "atlas", "margins", "paths")
+KINDS = ("trajectories", "trap", "ranks", "atlas", "margins", "paths", "heads")
 
 
 def view(name):
@@ -191,6 +191,29 @@ def test_paths_show_the_mean_distances_at_the_radius(opened):
                 for norm in ("frobenius", "nuclear")
             ]
             assert numbers(status(picture))[1:3] == pytest.approx(expected, rel=0.06)
+
+
+def test_heads_show_the_ratios_attention_and_support_vectors_of_the_step(opened):
+    data = view("hierarchy")
+    picture = opened("pictures/heads").page.locator(".picture")
+    head, sequence = picture.locator("select").all()
+    for k, one in enumerate(data["heads"]):
+        head.select_option(str(k))
+        sequence.select_option("1")
+        for step in (0, len(one["steps"]) - 1):
+            slide(picture.locator("input"), step)
+            said = numbers(status(picture).replace("90 %", ""))
+            assert said[0] == one["steps"][step]
+            assert said[1:4] == pytest.approx([one[name][step] for name in ("ratio", "low", "high")], rel=0.06)
+            assert said[4:] == [one["carrying"][step], one["rows"]]
+            attention = [share for query in one["attention"][step][1] for share in query]
+            shown = [float(cell.get_attribute("fill-opacity")) for cell in picture.locator("rect.shade").all()]
+            assert shown == pytest.approx(attention, abs=1e-6)
+            assert picture.locator("circle.saddle").count() == sum(map(len, one["support"][step][1]))
+            assert picture.locator("rect.selected").count() == sum(map(len, one["selected"][1]))
+            letters = one["sequences"][1]
+            label = picture.locator("svg[role=img]").last.get_attribute("aria-label")
+            assert label.startswith(f"Attention of each query: {letters[0]} reads {letters[0]} (1)")
 
 
 def test_claims_are_filtered_by_paper_verdict_topic_and_words(opened):

@@ -25,7 +25,7 @@ KEY = jax.random.key(0)
 CLAIMS = registry()
 EXPERIMENTS = folders()
 PATHS = {claim.id: path for path in EXPERIMENTS for claim in experiment(path).claims}
-FIGURES = [path for path in EXPERIMENTS if experiment(path).draw]
+FIGURES = [(path, name) for path in EXPERIMENTS for name in ("draw", "second") if getattr(experiment(path), name)]
 TABLES = [path for path in EXPERIMENTS if experiment(path).table]
 # Inches.
 LEAST_PANEL = 0.6
@@ -224,10 +224,9 @@ def test_numbers_that_are_none_and_runs_without_seeds_decide_nothing(path):
     pytest.fail("no measured number")
 
 
-@pytest.mark.parametrize("path", FIGURES)
-def test_a_figure_has_one_of_two_widths_and_no_text_that_is_small_or_cut_off(path):
-    draw = experiment(path).draw
-    assert draw is not None
+@pytest.mark.parametrize(("path", "name"), FIGURES)
+def test_a_figure_has_one_of_two_widths_and_no_text_that_is_small_or_cut_off(path, name):
+    draw = getattr(experiment(path), name)
     judgements = {claim.id: judgement(claim.id) for claim in experiment(path).claims}
     figure = draw(summaries(path), judgements)
     assert figure.get_figwidth() in (page.COLUMN, page.PAGE)

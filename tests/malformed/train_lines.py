@@ -75,6 +75,11 @@ LINES = [
     ("experiment=lm-cosine data.n=1", "m, n: expected m >= 1 and n > order = 1, found 10 and 1"),
     ("experiment=lm-cosine data.V=1", "V: expected at least 2, found 1"),
     ("data.T=1", "data.T=1: T: expected an integer of at least 2, found 1"),
+    (
+        "data=previous_token",
+        "data: expected what a Training takes, found a Fixed, which a Decoders takes: add experiment=hierarchy",
+    ),
+    ("model=decoder", "model: expected what a Training takes, found a Decoder, .*: add experiment=hierarchy"),
     ("data=spheres", "data: expected a law of one dimension such as sphere, found Spheres"),
     ("optimizer.step_size=-0.5", "step_size: expected a positive finite number, found -0.5"),
     ("~data", "data: expected one of its known names, found that it is deleted"),

@@ -108,6 +108,14 @@ def test_a_figure_is_written_and_a_table_of_an_earlier_version_is_gone(tmp_path,
     assert [path.suffix for path in paths] == [".png", ".pdf"]
 
 
+def test_a_second_figure_is_written_beside_the_first(tmp_path, monkeypatch):
+    paths = made(monkeypatch, tmp_path, draw=drawn, second=drawn)
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == set(paths)
+    assert [path.name for path in paths] == ["rate.png", "rate.pdf", "rate-2.png", "rate-2.pdf"]
+    with pytest.raises(ValueError, match="expected a figure before a second one, found none"):
+        Experiment(lambda record: record, (), table=of_runs, second=drawn)
+
+
 def test_the_code_of_a_table_is_part_of_what_it_is_made_from(monkeypatch):
     asked = set()
     monkeypatch.setattr(making.fingerprints, "of", lambda named: asked.update(named) or "abc")

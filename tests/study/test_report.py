@@ -137,6 +137,13 @@ def test_our_own_claims_of_one_source_and_verdict_share_a_row(statements, result
     assert "pages/first.md#c" in own["Experiments of our own"][1]
 
 
+def test_a_page_shows_a_second_figure_below_the_first(tmp_path):
+    (tmp_path / "first-2.png").touch()
+    written(tmp_path, [line("first:B")])
+    page = (tmp_path / "pages" / "first.md").read_text()
+    assert "\n![first](../first.png)\n\n![first-2](../first-2.png)\n" in page
+
+
 def test_a_page_has_figure_origin_command_and_all_claims(tmp_path):
     written(tmp_path, [line("first:B", verdict="not decided"), line("first:a-.5"), line("first:c", kind="check")])
     page = (tmp_path / "pages" / "first.md").read_text()

@@ -57,6 +57,12 @@
         bar: (a, thick, b, look) => make(group, 'rect', {
           x: across(a) - thick / 2, width: thick, y: up(b), height: Math.max(bottom - up(b), 0), class: look,
         }),
+        // The unit square around a point of an axis that runs downwards.
+        cell: (a, b, share, look) => make(group, 'rect', {
+          x: across(a - 0.5), width: across(a + 0.5) - across(a - 0.5), class: look,
+          y: up(b - 0.5), height: up(b + 0.5) - up(b - 0.5), 'fill-opacity': share,
+        }),
+        letter: (a, b, text) => make(group, 'text', { x: across(a), y: up(b) + 4, 'text-anchor': 'middle' }, text),
       };
     }
     /* Where a click on linear axes is, as shares of them. */
@@ -331,7 +337,42 @@
     change();
   }
 
-  const PICTURES = { trajectories, trap, ranks, atlas, margins, paths };
+  function heads(data, controls, [along, grid], status) {
+    const which = choice(controls, 'Head', data.heads.map((one) => one.name), () => change());
+    const written = choice(controls, 'Sequence', data.heads[0].sequences.map((_, m) => m + 1), () => draw());
+    const own = () => data.heads[which.value], last = data.heads[0].steps.length - 1;
+    const step = slider(controls, 'Step', last, Math.floor(last / 2), () => draw(), (k) => whole(own().steps[k]));
+    player(controls, step, 900);
+    const [lines, cursor, cells] = [along, along, grid].map((panel) => panel.layer());
+
+    function change() {
+      const looks = { low: 'contour', high: 'contour', mean: 'second', ratio: 'nuclear' };
+      lines.clear();
+      lines.level(own().first, 'zero');
+      Object.entries(looks).forEach(([name, look]) => lines.line(own()[name].map((y, k) => [own().steps[k], y]), look));
+      step.set(step.get());
+    }
+    function draw() {
+      const one = own(), k = step.get(), m = written.value, letters = one.sequences[m];
+      [cursor, cells].forEach((layer) => layer.clear());
+      cursor.upright(one.steps[k], 'cursor');
+      const said = one.attention[k][m].map((shares, u) => {
+        const against = one.support[k][m][u], most = shares.indexOf(Math.max(...shares));
+        [[u, -1], [-1, u]].forEach(([a, b]) => cells.letter(a, b, letters[u]));
+        shares.forEach((share, t) => cells.cell(t, u, share, 'shade'));
+        one.selected[m][u].forEach((t) => cells.cell(t, u, 0, 'selected'));
+        against.forEach((t) => cells.dot(t, u, 5, 'saddle'));
+        const rivals = against.length ? `, support vectors ${against.map((t) => letters[t]).join(' ')}` : '';
+        return `${letters[u]} reads ${letters[most]} (${say(shares[most])})${rivals}`;
+      });
+      grid.drawing.setAttribute('aria-label', `Attention of each query: ${said.join('; ')}`);
+      status.textContent = `Step ${whole(one.steps[k])}: the margin ratio is ${say(one.ratio[k])}; of untrained matrices ` +
+        `90 % have ${say(one.low[k])} to ${say(one.high[k])}. ${one.carrying[k]} of ${one.rows} rows carry the optimum.`;
+    }
+    change();
+  }
+
+  const PICTURES = { trajectories, trap, ranks, atlas, margins, paths, heads };
   document.querySelectorAll('.picture').forEach((root) => {
     const { view, panels } = JSON.parse(root.querySelector('script').textContent);
     const controls = make(root, 'div', { class: 'controls' }), status = make(root, 'p', { role: 'status' });

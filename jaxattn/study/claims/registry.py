@@ -34,6 +34,7 @@ class Experiment:
         estimate: `estimate(run, key)`, from a measured run to estimates with intervals. Default: what is measured.
         summarize: `summarize(runs, key)`, in place of `estimate`, where estimates need several runs at once.
         draw: `draw(summaries, judgements)`, a figure of the estimates and of the judgements by the id of the claim.
+        second: `second(summaries, judgements)`, a second figure, for what does not fit into four panels.
         table: `table(summaries, judgements)`, a `jaxattn.study.style.table.Table` in place of a figure.
         view: `view(runs)`, from what was measured to what an interactive picture shows, as JSON values.
         empty_runs: whether runs that kept no seed are estimated, too; otherwise they are refused.
@@ -44,6 +45,7 @@ class Experiment:
     estimate: Callable[[xarray.Dataset, PRNGKeyArray], xarray.Dataset] | None = None
     summarize: Callable[[Datasets, PRNGKeyArray], Datasets] | None = None
     draw: Callable[[Datasets, Judgements], Any] | None = None
+    second: Callable[[Datasets, Judgements], Any] | None = None
     table: Callable[[Datasets, Judgements], Any] | None = None
     view: Callable[[Datasets], dict[str, Any]] | None = None
     empty_runs: bool = False
@@ -51,6 +53,8 @@ class Experiment:
     def __post_init__(self) -> None:
         if (self.draw is None) == (self.table is None):
             raise ValueError("experiment: expected a figure or a table, found neither or both")
+        if self.second is not None and self.draw is None:
+            raise ValueError("experiment: expected a figure before a second one, found none")
         if self.estimate is not None and self.summarize is not None:
             raise ValueError("experiment: expected estimate or summarize, found both")
 

@@ -29,6 +29,7 @@ from jaxattn.study.configuration import schema
 from jaxattn.study.configuration.heads import check_fields, check_numbers, check_output
 from jaxattn.study.configuration.keys import forced, settled
 from jaxattn.study.configuration.names import folders, key_of, listing, named, not_yaml
+from jaxattn.study.configuration.owners import of_others
 from jaxattn.study.configuration.values import check_size, check_value, own_words, parsed
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.settings import recording
@@ -161,7 +162,8 @@ def check_setting(config: DictConfig, setting: recording.Setting, tried: list[An
                 check_numbers(setting)
                 tried.append(head)
     except (ValueError, TypeError, MemoryError, RecordError) as error:
-        raise UsageError(f"{named}{error}") from error
+        # What another record takes fails here for a reason that does not say so.
+        raise UsageError(f"{named}{of_others(setting, config_keys(config)) or error}") from error
 
 
 def setting_of(config: DictConfig) -> recording.Setting:

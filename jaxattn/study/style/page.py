@@ -188,6 +188,11 @@ def add_counts(
     note(figure, f"{counts}\n{remark}" if remark else counts)
 
 
+def second(name: str) -> str:
+    """Return the name of an experiment's second figure."""
+    return f"{name}-2"
+
+
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write a figure as PNG and PDF, at exactly its own size, and return the paths; neither file holds a date.
 

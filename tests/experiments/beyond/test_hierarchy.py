@@ -11,8 +11,9 @@ import xarray
 
 from jaxattn import descent, metrics, svm
 from jaxattn.attention import Factored
-from jaxattn.experiments.beyond.hierarchy import claims, decoder, tasks
+from jaxattn.experiments.beyond.hierarchy import claims, decoder, single, tasks
 from jaxattn.experiments.beyond.hierarchy.attending import attended, hard
+from jaxattn.experiments.beyond.hierarchy.heads import spelled, view
 from jaxattn.experiments.beyond.hierarchy.measure import NORMS, measure
 from jaxattn.experiments.beyond.hierarchy.record import Decoders
 from jaxattn.study.settings.schedule import Logarithmically
@@ -32,13 +33,15 @@ VERDICTS = {
     "hierarchy:least-change": "holds",
 }
 SEEDS, STEPS = 20, np.array([100, 178, 316, 562, 1000, 1778, 3162, 5623, 10_000])
+CELLS = ("sequence", "query", "token")
 OBEYING = (*claims.FROZEN, claims.READOUT, claims.STOPPED)
 
 
 def measured():
     """Heads obey where the inputs stand still, and end at .2 where they are trained."""
     names = (*OBEYING, *claims.TRAINED_INPUTS, *claims.TASKS[1:], claims.SLOW, claims.NORMED, claims.LAYERS)
-    return {name: run(obeys=name in OBEYING, soft=name in claims.TRAINED_INPUTS[3:]) for name in names}
+    runs = {name: run(obeys=name in OBEYING, soft=name in claims.TRAINED_INPUTS[3:]) for name in names}
+    return runs | {claims.TEXT: runs[claims.TEXT].assign_attrs({"data.of.V": 4})}
 
 
 def run(obeys, soft):
@@ -60,7 +63,17 @@ def run(obeys, soft):
         "log_loss_hard": (("seed", "snapshot"), (1 if soft else -1) * 0.1 * spread - ones),
         "share": (("seed", "snapshot"), 0.5 * ones),
     }
+    # Of one sequence of three tokens: each query selects the token before it, and the last has a support vector.
+    cells = np.tri(3, k=-1, dtype=bool) & ~np.tri(3, k=-2, dtype=bool)
+    arrays |= {
+        "null": (("head", "snapshot", "kind"), np.tile([0.0, 0.05, -0.5], (1, len(STEPS), 1))),
+        "attention": (("head", "snapshot", *CELLS), np.tile(np.tri(3) / [[1], [2], [3]], (1, len(STEPS), 1, 1, 1))),
+        "support": (("head", "snapshot", *CELLS), np.tile(np.tri(3, k=-2, dtype=bool), (1, len(STEPS), 1, 1, 1))),
+        "selected": (("head", *CELLS), cells[None, None]),
+        "tokens": (("sequence", "token"), np.array([[1, 0, 2]])),
+    }
     axes = {"seed": np.arange(SEEDS), "head": np.array([claims.FIRST], object), "norm": np.array(NORMS, object)}
+    axes["kind"] = np.array(single.NULLS, object)
     counts = {"attempted": SEEDS, "kept": SEEDS, "infeasible": 0, "unsolved": 0, "diverged": 0}
     return xarray.Dataset(arrays | ends, axes | {"snapshot": STEPS}, counts | {"steps": 10_000})
 
@@ -133,6 +146,10 @@ def test_the_text_is_the_same_everywhere():
     batch = tasks.text(jax.random.key(4), n=3, T=8, V=16)
     np.testing.assert_array_equal(batch.sequences[:, 1:], batch.targets[:, :-1])
     assert 0 <= int(batch.sequences.min()) < int(batch.sequences.max()) <= 15
+    names = tasks.letters(16)
+    assert (names[:4], names[-1], len(names)) == ([" ", "e", "t", "a"], "other", 16)
+    # Of all letters the text begins so.
+    assert "".join(tasks.letters(40)[token] for token in np.asarray(tasks._zen(40))[:14]) == "the zen of pyt"
 
 
 def test_fresh_sequences_change_with_the_step():
@@ -184,6 +201,40 @@ def test_the_ratio_is_that_of_the_selected_tokens_on_what_the_head_reads():
     # The start is nearly zero, so the nearest matrix with the same margins is nearly the optimum.
     assert (found["nearest"].sel(norm="frobenius") > 0.95).all()
     assert (found["cone"] < found["nearest"]).all()
+
+
+def test_of_the_first_seed_is_kept_what_a_picture_shows():
+    record = recorded()
+    found = measure(record)
+    own = found.isel(head=0, snapshot=-1)
+    read, W = record["read"].values[0, -1, 0, 2], record["W"].values[0, -1, 0, 0]
+    logits = np.where(np.tri(4, dtype=bool), read @ W.T @ read.T, -np.inf)
+    np.testing.assert_allclose(own["attention"][2], jax.nn.softmax(logits, axis=-1), atol=1e-12)
+    np.testing.assert_array_equal(own["tokens"], record["sequences"][0])
+    # The first query has no other token to lead; each other query selects one, which is no support vector.
+    best = np.argmax(logits, axis=1)
+    np.testing.assert_array_equal(np.argwhere(own["selected"].values[2]), [[u, best[u]] for u in (1, 2, 3)])
+    assert not (own["support"] & own["selected"]).any()
+    # The optimum has margin 1 on the rows of support vectors, and more on all others.
+    selected = jnp.argmax(jnp.asarray(own["selected"].values), axis=-1)[:, 1:]
+    rows = single.rows(jnp.asarray(record["read"].values[0, -1, 0]), selected, (1, 2, 3))
+    margins = np.asarray(svm.margins(rows, svm.solve(rows, norm="nuclear").W)).reshape(4, 6)[2]
+    queries, others = np.array([(u, t) for u in (1, 2, 3) for t in range(u + 1) if t != best[u]]).T
+    assert (np.abs(margins - 1) < 1e-6).tolist() == own["support"].values[2][queries, others].tolist()
+    low, high, mean = own["null"].values
+    assert 0 <= low < high < 1
+    assert mean < 1
+
+
+def test_the_view_has_ratios_sequences_and_support_vectors():
+    heads = {head["name"]: head for head in view(measured())["heads"]}
+    assert list(heads) == [claims.ALONE, "inputs", "Adam", claims.TEXT]
+    text = heads[claims.TEXT]
+    assert text["sequences"] == [["e", "␣", "t"]]
+    assert spelled(measured()[claims.ALONE]) == [["2", "1", "3"]]
+    assert text["attention"][-1] == [[[1.0], [0.5, 0.5], [0.33, 0.33, 0.33]]]
+    assert (text["selected"], text["support"][-1]) == ([[[], [0], [1]]], [[[], [], [0]]])
+    assert (text["rows"], set(text["carrying"]), text["high"][0], text["mean"][0]) == (3, {1}, 0.05, -0.5)
 
 
 @pytest.mark.slow

@@ -20,7 +20,8 @@ ALONE = "K, Q"
 FROZEN = {"W": "frobenius", ALONE: "nuclear"}
 FIRST = "layer 1, head 1"
 TRAINED_INPUTS = ("inputs", "readout", "MLP", "norm", "residual", "two layers", "fresh data", "Adam")
-TASKS = ("Adam", "largest token", "induction", "text")
+TEXT = "text"
+TASKS = ("Adam", "largest token", "induction", TEXT)
 READOUT, SLOW, NORMED = "readout alone", "inputs a thousand times slower", "inputs, with a norm for K and Q"
 STOPPED, LAYERS = "inputs and readout for 500 steps", "two layers of attention alone"
 # Fixed beforehand, on decoders of other keys. Nearly all heads obey, or do not, if a share of ALL does; half of them at
@@ -92,7 +93,14 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         part=quantiles(run["share"].isel(snapshot=-1, drop=True), 50),
         asked=quantiles(run["asked"], 50),
         probability=quantiles(run["probability"], 50),
-    )
+    ).assign(_of_one(run))
+
+
+def _of_one(run: xarray.Dataset) -> xarray.Dataset:
+    """Return what is drawn of the first kept seed, in the nuclear norm."""
+    one = run[["ratio", "first"]].isel(seed=0, drop=True).sel(norm="nuclear", drop=True)
+    shown = run[["null", "attention", "support", "selected", "tokens"]]
+    return shown.assign(ratio_of_one=one["ratio"], first_of_one=one["first"])
 
 
 # Rounding of the logarithm of the loss, and the least length and margin whose logarithm is taken.

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxattn import norms, svm
 from jaxattn.bias import nulls
-from jaxattn.experiments.beyond.hierarchy.decoder import visible
+from jaxattn.experiments.beyond.hierarchy import single
 from jaxattn.experiments.bias import ratios
 from jaxattn.parallel import batch
 from jaxattn.study.measuring import exclusions
@@ -21,6 +21,10 @@ from jaxattn.study.measuring import exclusions
 NORMS = ("frobenius", "nuclear")
 # The quantile of the null directions that a head has to exceed, and their number for each head.
 QUANTILE, _DRAWS = 0.95, 100
+# The axes of what is kept of one seed.
+_CELLS = ("sequence", "query", "token")
+_OF_ONE = {"null": ("head", "snapshot", "kind"), "attention": ("head", "snapshot", *_CELLS)}
+_OF_ONE |= {"support": ("head", "snapshot", *_CELLS), "selected": ("head", *_CELLS)}
 
 
 class _Head(NamedTuple):
@@ -30,6 +34,7 @@ class _Head(NamedTuple):
         constraints: the rows of the tokens selected at the end, for the inputs of each snapshot.
         W: of the head.
         margin: the smallest margin of W.
+        selected: the token that each query selects at the end, (n, queries).
         probability: the largest probability of the query where it is smallest, at the end, ().
         asked: the share of queries whose token is the one that the task asks for, at the end, ().
         first: the first snapshot at which all selections are those of the end, counted over all snapshots, ().
@@ -38,6 +43,7 @@ class _Head(NamedTuple):
     constraints: svm.Constraints
     W: Float[Array, "k d d"]
     margin: Float[Array, " k"]
+    selected: Int[Array, "n queries"]
     probability: Float[Array, ""]
     asked: Float[Array, ""]
     first: Int[Array, ""]
@@ -53,11 +59,12 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         Over the last two decades of steps: `ratio`, the margin ratio, (seed, head, norm, snapshot), `size`, `||W||_F`,
         and `margin`, (seed, head, snapshot), and the logarithms of the loss, `log_loss` and with hard attention
         `log_loss_hard`, and the attention's `share` of the gradient, (seed, snapshot). At the end: `probability` and
-        `asked`, (seed, head), and margin ratios of matrices that training did
-        not choose, (seed, head, norm): `cone`, the 95 % quantile of directions drawn from all that select the same
-        tokens, `mean`, that of the rows' mean, `nearest`, that of the matrix nearest to the start with the same
-        margins, and `first`, that of the head when it first selected these tokens. A seed is kept if all optima of
-        its heads are certified.
+        `asked`, (seed, head), and margin ratios of matrices that training did not choose, (seed, head, norm): `cone`,
+        the 95 % quantile of directions drawn from all that select the same tokens, `mean`, that of the rows' mean,
+        `nearest`, that of the matrix nearest to the start with the same margins, and `first`, that of the head when it
+        first selected these tokens. A seed is kept if all optima of
+        its heads are certified. Of the first of them, along the snapshots and in the nuclear norm, what
+        `single.followed` returns for each head, and its sequences of `tokens`.
 
     Raises:
         ValueError: a solver is given.
@@ -71,17 +78,20 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     late = np.flatnonzero(100 * steps >= steps[-1])
     layers, heads = arrays["start"].shape[1:3]
     last = tuple(map(int, np.flatnonzero(arrays["counts"][0])))
-    found, statuses = [], []
+    found, statuses, heads_posed = [], [], []
     with jax.enable_x64(True):
         for layer in range(layers):
             positions = last if layer == layers - 1 else tuple(range(1, arrays["read"].shape[4]))
             for head in range(heads):
-                ratio, status = _of_head(arrays, layer, head, late, positions)
+                ratio, status, problems = _of_head(arrays, layer, head, late, positions)
                 found.append(ratio)
                 statuses.append(status)
-    status = np.stack(statuses, axis=1)
+                heads_posed.append((problems, positions))
+        status = np.stack(statuses, axis=1)
+        kept = (status == svm.Status.OPTIMAL).all(axis=1)
+        first = np.flatnonzero(kept)[:1]
+        of_one = [_of_seed(*one, seed, arrays["weights_key"][seed]) for seed in first for one in heads_posed]
     infeasible = (status == svm.Status.INFEASIBLE).any(axis=1)
-    kept = (status == svm.Status.OPTIMAL).all(axis=1)
     of_heads = ("seed", "head")
     dims = {"ratio": (*of_heads, "norm", "snapshot")} | dict.fromkeys(("size", "margin"), (*of_heads, "snapshot"))
     dims |= dict.fromkeys(("cone", "mean", "nearest", "first"), (*of_heads, "norm"))
@@ -89,6 +99,9 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     measured: dict[str, Any] = {name: (dims.get(name, of_heads), value) for name, value in values.items()}
     for name in ("log_loss", "log_loss_hard", "share"):
         measured[name] = (("seed", "snapshot"), arrays[name][kept][:, late])
+    if of_one:
+        measured |= {name: (axes, np.stack([one[name] for one in of_one])) for name, axes in _OF_ONE.items()}
+        measured["tokens"] = (("sequence", "token"), arrays["sequences"][kept][0])
     counted = exclusions.count(kept, infeasible=infeasible)
     lost = int((~finite).sum())
     counted = counted | {"attempted": counted["attempted"] + lost, "diverged": lost}
@@ -97,8 +110,15 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         "head": np.array(_names(layers, heads), object),
         "norm": np.array(NORMS, object),
         "snapshot": steps[late],
+        "kind": np.array(single.NULLS, object),
     }
     return xarray.Dataset(measured, coordinates, counted)
+
+
+def _of_seed(problems: single.Problems, positions: tuple[int, ...], seed: int, words: np.ndarray) -> dict[str, Any]:
+    """Return what a picture shows of one head of one seed."""
+    of_one = jax.tree.map(lambda leaf: np.asarray(leaf)[seed], problems)
+    return single.followed(of_one, positions, "nuclear", jax.random.wrap_key_data(words))
 
 
 def _names(layers: int, heads: int) -> list[str]:
@@ -107,8 +127,11 @@ def _names(layers: int, heads: int) -> list[str]:
 
 def _of_head(
     arrays: dict[str, np.ndarray], layer: int, head: int, late: Int[np.ndarray, " k"], positions: tuple[int, ...]
-) -> tuple[dict[str, np.ndarray], Int[np.ndarray, " seeds"]]:
-    """Return the measurements of one head by name, and the worst status of its problems, for each seed."""
+) -> tuple[dict[str, np.ndarray], Int[np.ndarray, " seeds"], single.Problems]:
+    """Return the measurements of one head by name, the worst status of its problems, and these, for each seed.
+
+    The problems are those of the snapshots in the nuclear norm.
+    """
     pose = partial(_posed, late=tuple(map(int, late)), positions=positions)
     read, W = arrays["read"][:, :, layer], arrays["W"][:, :, layer, head]
     posed = batch.over_seeds(pose, read, W, arrays["sources"])
@@ -117,18 +140,22 @@ def _of_head(
     ends = jax.tree.map(lambda leaf: np.asarray(leaf)[:, -2], (posed.constraints, posed.W))
     measured = {"size": np.linalg.norm(posed.W, axis=(2, 3))[:, :-1], "margin": np.asarray(posed.margin)[:, :-1]}
     measured |= {"probability": np.asarray(posed.probability), "asked": np.asarray(posed.asked)}
-    by_norm, statuses = [], []
+    by_norm, statuses, problems = [], [], {}
     key = jax.random.fold_in(jax.random.wrap_key_data(arrays["weights_key"][0]), layer * 100 + head)
     for norm in NORMS:
         solution = svm.solve_batch(flat[0], norm=norm)
         ratio = nulls.held(flat[0], flat[1][:, None], norms.named(norm), solution).reshape(seeds, k)
-        at_end = jax.tree.map(lambda leaf: leaf.reshape(seeds, k, *leaf.shape[1:])[:, -2], solution)
+        solution = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(seeds, k, *leaf.shape[1:]), solution)
+        constraints, optima = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :-1], (posed.constraints, solution))
+        problems[norm] = single.Problems(
+            read[:, late], np.asarray(posed.W)[:, :-1], constraints, optima, posed.selected
+        )
+        at_end = jax.tree.map(lambda leaf: leaf[:, -1], optima)
         null = _null(ends, norm, at_end, arrays["start"][:, layer, head], key)
         by_norm.append({"ratio": ratio[:, :-1], "first": ratio[:, -1]} | null)
-        statuses.append(solution.status.reshape(seeds, k).max(axis=1))
-    return measured | {name: np.stack([one[name] for one in by_norm], axis=1) for name in by_norm[0]}, np.max(
-        statuses, axis=0
-    )
+        statuses.append(solution.status.max(axis=1))
+    measured |= {name: np.stack([one[name] for one in by_norm], axis=1) for name in by_norm[0]}
+    return measured, np.max(statuses, axis=0), problems["nuclear"]
 
 
 def _null(
@@ -155,28 +182,14 @@ def _posed(
     positions: tuple[int, ...],
 ) -> _Head:
     """Pose the problems of one head at the late snapshots and, behind them, where its selections are first final."""
-    T, at = read.shape[2], jnp.asarray(positions)
-    logits = jnp.einsum("kntd,kde,knue->knut", read, W, read[:, :, at])
-    logits = jnp.where(visible(T)[None, None, at], logits, -jnp.inf)
+    logits = single.logits(read, W, positions)
     chosen = jnp.argmax(logits, axis=-1)
     alpha = chosen[-1]
     first = jnp.argmax(jnp.all(chosen == alpha[None], axis=(1, 2)))
     kept = jnp.append(jnp.asarray(late), first)
-    constraints = jax.vmap(partial(_rows, positions=positions), in_axes=(0, None))(read[kept], alpha)
+    constraints = jax.vmap(partial(single.rows, positions=positions), in_axes=(0, None))(read[kept], alpha)
     margin = jnp.min(jax.vmap(svm.margins)(constraints, W[kept]), axis=(1, 2))
     probability = jnp.min(jnp.max(jax.nn.softmax(logits[-1], axis=-1), axis=-1))
-    return _Head(constraints, W[kept], margin, probability, jnp.mean(alpha == sources[:, at]), first)
-
-
-def _rows(read: Float[Array, "n T d"], alpha: Int[Array, "n queries"], positions: tuple[int, ...]) -> svm.Constraints:
-    """Return the rows in which the selected token of each query leads every other that the query sees."""
-    # The others of the query at position u are u tokens: all up to u without the selected one.
-    queries, others = np.array([(place, j) for place, u in enumerate(positions) for j in range(u)]).T
-    at = jnp.asarray(positions)[queries]
-    selected = alpha[:, queries]
-    others = others[None] + (others[None] >= selected)
-    differences = jnp.take_along_axis(read, selected[..., None], axis=1) - jnp.take_along_axis(
-        read, others[..., None], axis=1
+    return _Head(
+        constraints, W[kept], margin, alpha, probability, jnp.mean(alpha == sources[:, jnp.asarray(positions)]), first
     )
-    d = read.shape[-1]
-    return svm.Constraints(differences.reshape(-1, 1, d), read[:, at].reshape(-1, d))

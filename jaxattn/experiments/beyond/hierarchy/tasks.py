@@ -93,16 +93,30 @@ def text(key: PRNGKeyArray, n: int, T: int, V: int) -> Batch:
     return Batch(passages[:, :-1], passages[:, 1:], jnp.full((n, T), -1))
 
 
+def letters(V: int) -> list[str]:
+    """Return what each token of `text` stands for; the last one stands for all rarer letters."""
+    return [*_frequent()[: V - 1], "other"]
+
+
 @lru_cache(maxsize=4)
 def _zen(V: int) -> Int[np.ndarray, " letters"]:
+    ranks = {letter: rank for rank, letter in enumerate(_frequent())}
+    return np.minimum([ranks[letter] for letter in _written()], V - 1)
+
+
+def _frequent() -> list[str]:
+    """Return the letters of the text, the most frequent first, equally frequent ones in the order of their codes."""
+    kinds, counts = np.unique(list(_written()), return_counts=True)
+    return kinds[np.lexsort((kinds, -counts))].tolist()
+
+
+@lru_cache(maxsize=1)
+def _written() -> str:
     # The module prints the text when it is imported, so its source is read.
     spec = importlib.util.find_spec("this")
     assert spec is not None
     written = codecs.decode(Path(str(spec.origin)).read_text().split('"""')[1], "rot13").lower()
-    kinds, places, counts = np.unique(list(" ".join(written.split())), return_inverse=True, return_counts=True)
-    ranks = np.empty(len(kinds), int)
-    ranks[np.lexsort((kinds, -counts))] = np.arange(len(kinds))
-    return np.minimum(ranks[places], V - 1)
+    return " ".join(written.split())
 
 
 def _different(key: PRNGKeyArray, n: int, T: int, V: int) -> Int[Array, "n T"]:

@@ -1,0 +1,114 @@
+"""One decoder's heads along the training: attention, support vectors, and the margin ratios of untrained matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from jaxattn import svm
+from jaxattn.bias import nulls
+from jaxattn.experiments.beyond.hierarchy.decoder import visible
+
+# The null matrices: the quantiles of directions drawn from the cone, by name, and the rows' mean.
+QUANTILES = {"low": 0.05, "high": 0.95}
+NULLS = (*QUANTILES, "mean")
+# A row carries the optimum if its multiplier is more than this share of their sum; the others are rounding.
+_CARRIES = 1e-6
+# Random directions for each snapshot.
+_DRAWS = 100
+
+
+class Problems(NamedTuple):
+    """The max-margin problems of one head of one seed at k snapshots.
+
+    Attributes:
+        read: what the head reads, (k, n, T, d).
+        W: of the head.
+        constraints: the rows of the tokens selected at the end, as `rows` poses them.
+        solution: their certified optima.
+        selected: the token that each query selects at the end, (n, queries).
+    """
+
+    read: Float[np.ndarray, "k n T d"]
+    W: Float[np.ndarray, "k d d"]
+    constraints: svm.Constraints
+    solution: svm.Solution
+    selected: Int[np.ndarray, "n queries"]
+
+
+def logits(
+    read: Float[Array, "k n T d"], W: Float[Array, "k d d"], positions: Sequence[int]
+) -> Float[Array, "k n queries T"]:
+    """Return the attention's logits of the queries at these positions; -inf for tokens that they do not see."""
+    T, at = read.shape[2], jnp.asarray(positions)
+    return jnp.where(visible(T)[None, None, at], jnp.einsum("kntd,kde,knue->knut", read, W, read[:, :, at]), -jnp.inf)
+
+
+def others(positions: Sequence[int], selected: Int[Array, "n queries"]) -> tuple[Any, Int[Array, "n rows"]]:
+    """Return for each row of a sequence the number of its query, (rows,), and the token that is not selected.
+
+    The query at position u sees u tokens besides the selected one: each gives a row.
+    """
+    queries, places = np.array([(query, j) for query, u in enumerate(positions) for j in range(u)]).T
+    return queries, places[None] + (places[None] >= selected[:, queries])
+
+
+def rows(read: Float[Array, "n T d"], selected: Int[Array, "n queries"], positions: tuple[int, ...]) -> svm.Constraints:
+    """Return the rows in which the selected token of each query leads every other that the query sees."""
+    queries, beaten = others(positions, selected)
+    best, other = (jnp.take_along_axis(read, tokens[..., None], axis=1) for tokens in (selected[:, queries], beaten))
+    d = read.shape[-1]
+    return svm.Constraints((best - other).reshape(-1, 1, d), read[:, jnp.asarray(positions)[queries]].reshape(-1, d))
+
+
+def followed(problems: Problems, positions: tuple[int, ...], norm: str, key: PRNGKeyArray) -> dict[str, np.ndarray]:
+    """Return what a picture of one head shows.
+
+    Args:
+        problems: of the head.
+        positions: of the queries.
+        norm: of the optima.
+        key: of the random directions.
+
+    Returns:
+        `null`, margin ratios of matrices that training did not choose, (k, kind) with the names of `NULLS`;
+        `attention`, the probabilities, (k, n, T, T) by query and token; `support`, whether the row of a query and a
+        token carries the optimum, and `selected`, whether the query selects the token at the end, (n, T, T).
+    """
+    read, W, constraints, solution, selected = problems
+    drawn = nulls.ratios(constraints, W, norm, solution, key, draws=_DRAWS)
+    null = [*np.quantile(np.minimum(drawn.cone, 1.0), [*QUANTILES.values()], axis=1), drawn.mean]
+    attention = jax.nn.softmax(logits(jnp.asarray(read), jnp.asarray(W), range(read.shape[2])), axis=-1)
+    return {
+        "null": np.stack(null, axis=1),
+        "attention": np.asarray(attention),
+        "support": _support(solution.duals[..., 0], selected, positions, read.shape[:3]),
+        "selected": _marked(selected, positions, read.shape[2]),
+    }
+
+
+def _support(
+    duals: Float[np.ndarray, "k rows"],
+    selected: Int[np.ndarray, "n queries"],
+    positions: tuple[int, ...],
+    shape: tuple[int, ...],
+) -> Bool[np.ndarray, "k n T T"]:
+    k, n, T = shape
+    queries, beaten = others(positions, jnp.asarray(selected))
+    carries = duals > _CARRIES * duals.sum(axis=1, keepdims=True)
+    support = np.zeros((k, n, T, T), bool)
+    support[:, np.arange(n)[:, None], np.array(positions)[queries][None], np.asarray(beaten)] = carries.reshape(
+        k, n, -1
+    )
+    return support
+
+
+def _marked(selected: Int[np.ndarray, "n queries"], positions: tuple[int, ...], T: int) -> Bool[np.ndarray, "n T T"]:
+    marked = np.zeros((len(selected), T, T), bool)
+    marked[np.arange(len(selected))[:, None], np.array(positions)[None], selected] = True
+    return marked
