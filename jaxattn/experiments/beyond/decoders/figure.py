@@ -31,12 +31,12 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         figure = page.full(6.4)
         (optimizers, tasks), (others, hardness) = figure.subplots(2, 2)
         _ends(optimizers, summaries, claims.OPTIMIZERS)
-        optimizers.set_title(f"(a) previous token: far under each optimizer: {verdicts['optimizers']}")
-        optimizers.legend(loc="upper right", title="means, 95 % intervals", fontsize=page.SMALLEST, ncols=2)
+        optimizers.set_title(f"(a) heads end far under each optimizer: {verdicts['optimizers']}")
         _ends(tasks, summaries, claims.TASKS)
-        tasks.set_title(f"(b) other tasks: far on each: {verdicts['tasks']}")
+        tasks.set_title(f"(b) heads end far on other tasks: {verdicts['tasks']}")
+        tasks.legend(loc="center", bbox_to_anchor=(0.5, 0.55), title="means, 95 % intervals", ncols=2)
         _ends(others, summaries, (claims.FOUR, claims.ROTARY, claims.FROZEN))
-        others.set_title(f"(c) far with four layers: {verdicts['depth']}; rotary: {verdicts['positions']}")
+        others.set_title(f"(c) far in four layers: {verdicts['depth']}; rotary: {verdicts['positions']}")
         drawn = [name for name in claims.EVERYTHING if name in summaries]
         costs(hardness, {_NAMES.get(name, name): summaries[name] for name in drawn}, [_NAMES.get(n, n) for n in drawn])
         hardness.set_title(f"(d) hard attention would raise the loss: {verdicts['soft']}")
@@ -44,7 +44,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         page.add_counts(
             figure,
             {"all runs": xarray.Dataset(attrs=total(summaries))},
-            "(a) to (c): at the end, by layer.head; unsolved: the task or a max-margin problem.",
+            "(a) and four layers: the token before. By layer.head. Unsolved: the task or a max-margin problem.",
         )
     return figure
 
@@ -57,18 +57,18 @@ def _ends(axes: Axes, summaries: Datasets, names: Sequence[str]) -> None:
     for estimate, found, colour, mark, label in (
         ("last", by_norm["frobenius"], palette.FROBENIUS, "s", page.NORMS["frobenius"]),
         ("last", by_norm["nuclear"], palette.NUCLEAR, "o", page.NORMS["nuclear"]),
-        ("spectral", ends, palette.SPECTRAL, "^", page.NORMS["spectral"]),
+        ("spectral", ends, palette.SPECTRAL, "^", "spectral SVM"),
         ("nulls", by_norm["nuclear"], palette.GUIDE, "_", "largest null, nuclear"),
     ):
         parts = [[float(end[f"{estimate}{part}"]) for end in found] for part in ("", "_low", "_high")]
         page.bars(axes, places, *parts, color=colour, marker=mark, linestyle="none", label=label)
-    for level, label in ((CLOSE, f"obeys: {CLOSE}"), (claims.FAR, f"far: {claims.FAR}")):
+    for level, label in ((CLOSE, f"obeys: above {CLOSE}"), (claims.FAR, f"far: below {claims.FAR}")):
         axes.axhline(level, color=palette.GUIDE, linewidth=0.7)
-        axes.text(-0.4, level, label, fontsize=page.SMALLEST, color=palette.GUIDE, va="bottom")
+        axes.text(0.0, level, label, fontsize=page.SMALLEST, color=palette.GUIDE, va="bottom")
     labels = [
         _NAMES.get(name, name) if len(summaries[name]["head"]) == 1 else f"{_NAMES.get(name, name)}, {short(head)}"
         for name, head in heads
     ]
     axes.set_xticks(places, labels, rotation=40, ha="right", fontsize=page.SMALLEST)
-    axes.set(ylabel="margin ratio at the end", ylim=(-0.15, 1.45))
+    axes.set(ylabel="margin ratio at the end", ylim=(-0.15, 1.1))
     axes.set_yticks(np.linspace(0, 1, 6))
