@@ -129,7 +129,8 @@ def _none_obeys(runs: Datasets, names: Sequence[str]) -> list[Criterion]:
     ]
 
 
-def _all_obey(runs: Datasets, names: Sequence[str], least: float = ALL, norm: str = "nuclear") -> list[Criterion]:
+def all_obey(runs: Datasets, names: Sequence[str], least: float = ALL, norm: str = "nuclear") -> list[Criterion]:
+    """Ask of each head of some runs that at least this share of seeds obeys."""
     return [
         above(f"share of seeds whose head obeys the {norm} norm, {name}", obeying, least)
         for name, obeying in _obeying(runs, names, norm).items()
@@ -148,7 +149,7 @@ def _ends(runs: Datasets, names: Sequence[str]) -> dict[str, Number]:
 )
 def _frozen(runs: Datasets) -> Judgement:
     return Judgement(
-        [criterion for name, norm in FROZEN.items() for criterion in _all_obey(runs, [name], norm=norm)],
+        [criterion for name, norm in FROZEN.items() for criterion in all_obey(runs, [name], norm=norm)],
         remark="The theorem's own setting, with a causal mask and cross entropy: it shows that the measurement sees an "
         "Att-SVM where there is one.",
     )
@@ -226,7 +227,7 @@ def _slow(runs: Datasets) -> Judgement:
 )
 def _bounded(runs: Datasets) -> Judgement:
     return Judgement(
-        _all_obey(runs, [NORMED]),
+        all_obey(runs, [NORMED]),
         remark="W then grows, but the directions of the inputs keep moving, and with them the optimum.",
         numbers=_ends(runs, [NORMED]),
     )
@@ -262,7 +263,7 @@ def _of_readout(runs: Datasets) -> Number:
     TRAINED,
 )
 def _stopped(runs: Datasets) -> Judgement:
-    return Judgement(_all_obey(runs, [STOPPED]), numbers=_ends(runs, [STOPPED]))
+    return Judgement(all_obey(runs, [STOPPED]), numbers=_ends(runs, [STOPPED]))
 
 
 @claim(
@@ -273,7 +274,7 @@ def _stopped(runs: Datasets) -> Judgement:
 )
 def _layers(runs: Datasets) -> Judgement:
     return Judgement(
-        _all_obey(runs, [LAYERS]),
+        all_obey(runs, [LAYERS]),
         remark="Hard attention in both layers would raise the loss in "
         f"{number(runs[LAYERS], 'softer').mean:.0%} of seeds: the second layer makes up for a soft first one.",
         numbers=_ends(runs, [LAYERS]),
@@ -290,7 +291,7 @@ def _layers(runs: Datasets) -> Judgement:
 def _hope(runs: Datasets) -> Judgement:
     refuses = _shares(runs, TASKS, "refuses")
     return Judgement(
-        _all_obey(runs, TASKS, HALF),
+        all_obey(runs, TASKS, HALF),
         remark="All parts are trained by Adam, for each of four tasks. Share that certainly does not obey: "
         f"{', '.join(f'{name}: {share.mean:.0%}' for name, share in refuses.items())}.",
         numbers=_ends(runs, TASKS),

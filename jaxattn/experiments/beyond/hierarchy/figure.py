@@ -36,7 +36,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         ladder.set_title("(b) the ladder, one change a rung")
         _ends(tasks, summaries, [name for name in claims.TASKS[1:] if name in summaries])
         tasks.set_title("(c) other tasks, everything trained by Adam")
-        _costs(costs, summaries, rungs)
+        costs(costs, summaries, rungs)
         figure.suptitle(f"A trained decoder as a hierarchy of SVMs: {hope}. With fixed inputs heads obey: {frozen}")
         page.add_counts(
             figure,
@@ -70,17 +70,19 @@ def _ends(axes: Axes, summaries: Datasets, names: Sequence[str]) -> None:
         parts = [[float(end[f"{estimate}{part}"]) for end in ends] for part in ("", "_low", "_high")]
         page.bars(axes, places, *parts, color=colour, marker=mark, linestyle="none", label=label)
     axes.axhline(_ASKED, color=palette.GUIDE, linewidth=0.7)
-    labels = [name if len(summaries[name]["head"]) == 1 else f"{name}, {_short(head)}" for name, head in heads]
+    labels = [name if len(summaries[name]["head"]) == 1 else f"{name}, {short(head)}" for name, head in heads]
     axes.set_xticks(places, labels, rotation=40, ha="right", fontsize=page.SMALLEST)
     axes.set(ylabel="nuclear margin ratio", ylim=(-0.1, 1.02))
     axes.legend(loc="upper right")
 
 
-def _short(head: str) -> str:
+def short(head: str) -> str:
+    """Return the name of a head as two numbers."""
     return head.replace("layer ", "").replace(", head ", ".")
 
 
-def _costs(axes: Axes, summaries: Datasets, names: Sequence[str]) -> None:
+def costs(axes: Axes, summaries: Datasets, names: Sequence[str]) -> None:
+    """Draw by how much hard attention would change the logarithm of the loss, run by run."""
     low, middle, high = ([float(summaries[name][f"costs_{q}"]) for name in names] for q in (10, 50, 90))
     places = np.arange(len(names))
     label = "median, 10th to 90th percentile"

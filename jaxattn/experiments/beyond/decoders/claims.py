@@ -1,0 +1,143 @@
+"""The claims: no optimizer, task, depth or rotary position makes heads obey, and rotary heads can be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+import xarray
+from jaxtyping import PRNGKeyArray
+
+from jaxattn.experiments.beyond.hierarchy.claims import ALL, FAR, HALF, all_obey, estimate
+from jaxattn.study.claims import TRAINED, Datasets, Judgement, Setting, Source, claim
+from jaxattn.study.claims.criteria import Number, above, below
+from jaxattn.study.estimates import estimated, mean, number
+
+# The runs: everything is trained, but for the last.
+OPTIMIZERS = ("Adam", "AdamW", "SGD with momentum", "Muon", "normalized descent")
+TASKS = ("largest token", "induction", "language", "digits")
+FOUR, ROTARY, FROZEN = "four layers of two heads", "rotary positions", "rotary positions, K and Q alone"
+EVERYTHING = (*OPTIMIZERS, *TASKS, FOUR, ROTARY)
+_HOPE = Source("arXiv 2308.16898", "abstract: the interpretation of transformers as a hierarchy of SVMs", Setting.OURS)
+_OURS = Source("jaxattn", "decoders as people train them", Setting.OURS)
+
+
+def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
+    """Estimate each run as `hierarchy` does; `top`, the largest ratio of any head in any norm; and `learned`."""
+    summaries = {}
+    for k, (name, run) in enumerate(runs.items()):
+        of_hierarchy, own = jax.random.split(jax.random.fold_in(key, k))
+        last = run["ratio"].isel(snapshot=-1, drop=True).max("norm")
+        top = np.maximum(last, run["spectral"]).max("head")
+        found = estimated(run, own, top=mean(top), spectral=mean(run["spectral"]))
+        summaries[name] = estimate(run, of_hierarchy).assign(found)
+    return summaries
+
+
+def _learned(runs: Datasets, names: Sequence[str]) -> dict[str, float]:
+    """Return the share of decoders that have learned their task, by run."""
+    return {
+        f"share of decoders that have learned their task, {name}": 1 - run.attrs["unlearned"] / run.attrs["attempted"]
+        for name, run in ((name, runs[name]) for name in names)
+    }
+
+
+def _far(runs: Datasets, names: Sequence[str]) -> Judgement:
+    """Each run's largest ratio over heads and norms must be far from 1."""
+    tops: dict[str, Number] = {
+        f"largest margin ratio of any head in any norm, {name}": number(runs[name], "top") for name in names
+    }
+    return Judgement([below(label, top, FAR) for label, top in tops.items()], numbers={**tops, **_learned(runs, names)})
+
+
+@claim(
+    "decoders:hope",
+    _HOPE,
+    "Whatever the optimizer, a trained decoder is a hierarchy of SVMs: each of its heads separates the tokens that it "
+    "selects from the others with the largest margin.",
+    TRAINED,
+)
+def _hope(runs: Datasets) -> Judgement:
+    return Judgement(
+        all_obey(runs, OPTIMIZERS, HALF),
+        remark="The margin is that relative to the nuclear norm; decoders:optimizers has other norms.",
+        numbers=_learned(runs, OPTIMIZERS),
+    )
+
+
+@claim(
+    "decoders:optimizers",
+    _OURS,
+    "No optimizer brings heads near an Att-SVM: under each of five, the best head ends far from it in the Frobenius, "
+    "nuclear and spectral norms.",
+    TRAINED,
+)
+def _optimizers(runs: Datasets) -> Judgement:
+    return _far(runs, OPTIMIZERS)
+
+
+@claim(
+    "decoders:tasks",
+    _OURS,
+    "Nor does a task, with its loss in the log domain: on each of four, the best head ends far from an Att-SVM.",
+    TRAINED,
+)
+def _tasks(runs: Datasets) -> Judgement:
+    return _far(runs, TASKS)
+
+
+@claim(
+    "decoders:depth", _OURS, "Nor does depth: of four layers of two heads, the best ends far from an Att-SVM.", TRAINED
+)
+def _depth(runs: Datasets) -> Judgement:
+    return _far(runs, [FOUR])
+
+
+@claim(
+    "decoders:positions",
+    _OURS,
+    "Nor do rotary positions: the best head ends far from the Att-SVM of heads whose keys and queries turn.",
+    TRAINED,
+)
+def _positions(runs: Datasets) -> Judgement:
+    return _far(runs, [ROTARY])
+
+
+@claim(
+    "decoders:frozen",
+    _OURS,
+    "With inputs and readout fixed, K and Q with rotary positions obey the nuclear norm among all heads whose keys and "
+    "queries turn.",
+    TRAINED,
+)
+def _frozen(runs: Datasets) -> Judgement:
+    return Judgement(
+        all_obey(runs, [FROZEN], ALL),
+        remark="It shows that the measurement sees an Att-SVM with rotary positions where there is one.",
+        numbers={"nuclear margin ratio at the end": _last(runs, FROZEN)},
+    )
+
+
+def _last(runs: Datasets, name: str) -> Number:
+    return number(runs[name].isel(head=0), "last", norm="nuclear")
+
+
+@claim(
+    "decoders:soft",
+    _OURS,
+    "In most decoders that have learned their task, hard attention would raise the loss, whatever the optimizer, task, "
+    "depth or positions.",
+    TRAINED,
+)
+def _soft(runs: Datasets) -> Judgement:
+    return Judgement(
+        [
+            above(f"share of seeds whose loss hard attention would raise, {name}", number(runs[name], "softer"), HALF)
+            for name in EVERYTHING
+        ],
+        numbers={f"median change of log loss, {name}": float(runs[name]["costs_50"]) for name in EVERYTHING},
+    )
+
+
+CLAIMS = (_hope, _optimizers, _tasks, _depth, _positions, _frozen, _soft)

@@ -1,0 +1,188 @@
+"""Rotary decoders, patches, sentences and Muon; and synthetic measurements of all runs."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import xarray
+
+from jaxattn import descent, svm
+from jaxattn.attention import Factored
+from jaxattn.experiments.beyond.decoders import claims, rotary, tasks, training
+from jaxattn.experiments.beyond.decoders.measure import measure
+from jaxattn.experiments.beyond.digits import images
+from jaxattn.experiments.beyond.hierarchy import tasks as of_hierarchy
+from jaxattn.experiments.beyond.hierarchy.decoder import Decoder, Rates, add, root_mean_square
+from jaxattn.experiments.beyond.hierarchy.record import Decoders
+from jaxattn.language import Markov
+from tests.experiments.beyond import test_hierarchy
+
+VERDICTS = {
+    "decoders:hope": "does not hold",
+    "decoders:optimizers": "holds",
+    "decoders:tasks": "holds",
+    "decoders:depth": "holds",
+    "decoders:positions": "holds",
+    "decoders:frozen": "holds",
+    "decoders:soft": "holds",
+}
+ROTARY = rotary.Rotary(vocabulary=6, length=6, d=12, width=5, heads=2, compared=partial(rotary.lifted, angle=0.7))
+
+
+def measured():
+    """Heads obey where only K and Q are trained, and end at .2 elsewhere."""
+    return {name: run(obeys=name == claims.FROZEN) for name in (*claims.EVERYTHING, claims.FROZEN)}
+
+
+def run(obeys):
+    """As the runs of hierarchy, with a ratio in the spectral norm."""
+    found = test_hierarchy.run(obeys=obeys, soft=not obeys)
+    spectral = 0.1 + 0.01 * np.sin(np.arange(test_hierarchy.SEEDS))[:, None]
+    return found.assign(spectral=(("seed", "head"), spectral)).assign_attrs(unlearned=0)
+
+
+def attention(decoder, parameters, sequences):
+    """The attention's logits of each layer."""
+    found = []
+
+    def attend(logits, values):
+        found.append(logits)
+        return jax.nn.softmax(logits, axis=-1) @ values
+
+    decoder.logits(parameters, sequences, attend)
+    return found
+
+
+def test_rotary_logits_depend_on_positions_only_through_their_differences():
+    sequences = jnp.array([[4, 1, 2, 4, 1, 2]])
+    parameters = ROTARY.initial(jax.random.key(3))
+    (logits,) = attention(ROTARY, parameters, sequences)
+    np.testing.assert_allclose(logits[:, :, 3:, 3:], logits[:, :, :3, :3], atol=1e-12)
+    # The same tokens at another distance have another logit.
+    assert abs(logits[:, :, 4, 3] - logits[:, :, 4, 0]).min() > 1e-3
+    moved = parameters._replace(positions=parameters.positions + 1)
+    np.testing.assert_array_equal(attention(ROTARY, moved, sequences)[0], logits)
+
+
+def test_unfolded_W_gives_the_logits_wherever_the_sequence_begins():
+    sequences = jnp.array([[4, 1, 2, 0, 3, 5], [0, 5, 4, 3, 2, 1]])
+    parameters = ROTARY.initial(jax.random.key(4))
+    (logits,) = attention(ROTARY, parameters, sequences)
+    _, read = ROTARY.logits(parameters, sequences)
+    W = parameters.layers[0].W
+    tokens = ("sequence", "token")
+    arrays = {"W": (("head", "feature", "query_feature"), W), "start": (("head", "feature", "query_feature"), W)}
+    arrays |= {
+        "read": ((*tokens, "feature"), read[0]),
+        "sequences": (tokens, sequences),
+        "sources": (tokens, sequences),
+    }
+    whole = rotary.unfolded(xarray.Dataset(arrays))
+    seen = np.tril(np.ones((6, 6), bool))
+    found = np.einsum("ntd,hde,nue->hnut", whole["read"], whole["W"], whole["read"])
+    np.testing.assert_allclose(found[:, :2][..., seen], logits[..., seen], atol=1e-12)
+    np.testing.assert_allclose(found[:, 2:], found[:, :2], atol=1e-12)
+    assert whole.sizes["sequence"] == 4
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear", "spectral"])
+def test_the_largest_margin_over_all_matrices_is_that_of_a_rotary_head(norm):
+    x = rotary.lifted(jax.random.normal(jax.random.key(1), (3, 3, 4)), 0.7)
+    x = jnp.concatenate([x, rotary.quarter(x)])
+    solution = svm.solve(svm.Constraints(x[:, 2:] - x[:, :2], x[:, 2]), norm=norm)
+    assert solution.status == svm.Status.OPTIMAL
+    turned = rotary.quarter(rotary.quarter(solution.W).mT).mT
+    mean = (solution.W + turned) / 2
+    assert float(jnp.min(svm.margins(svm.Constraints(x[:, 2:] - x[:, :2], x[:, 2]), mean))) > 1 - 1e-6
+    length = {"frobenius": jnp.linalg.norm, "nuclear": partial(jnp.linalg.norm, ord="nuc")}
+    of = length.get(norm, partial(jnp.linalg.norm, ord=2))
+    np.testing.assert_allclose(of(mean), of(solution.W), rtol=1e-5)
+
+
+def test_the_next_word_follows_from_the_last_two():
+    key = jax.random.key(2)
+    batch = tasks.language(key, n=5, T=6, V=7, entropy=0.0, order=2)
+    table = Markov(7, 0.0, 2).table(jax.random.split(key)[0])
+    before, word = batch.sequences[:, :-1], batch.sequences[:, 1:]
+    np.testing.assert_array_equal(batch.sequences[:, 1:], batch.targets[:, :-1])
+    np.testing.assert_array_equal(jnp.argmax(table[before * 7 + word], axis=-1), batch.targets[:, 1:])
+
+
+def test_patches_are_those_of_the_digit_and_end_with_a_blank():
+    batch = tasks.digits(jax.random.key(2), n=9)
+    table = tasks._table()
+    assert table.shape == (241, 16)
+    assert not table[batch.sequences[:, -1]].any()
+    patches = table[batch.sequences[:, :-1]]
+    for digit, image in zip(batch.targets[:, -1], patches, strict=True):
+        assert any(np.array_equal(image, known) for known in images.tokens()[digit, : tasks.IMAGES])
+
+
+def test_a_patch_is_embedded_by_a_linear_map_of_its_pixels():
+    decoder = tasks.Patches(vocabulary=241, length=5, d=7, width=7, join=add)
+    parameters = decoder.initial(jax.random.key(3))
+    sequences = tasks.digits(jax.random.key(2), n=2).sequences
+    logits, read = decoder.logits(parameters, sequences)
+    assert logits.shape == (2, 5, 10)
+    np.testing.assert_allclose(read[0], tasks._table()[sequences] @ parameters.tokens + parameters.positions)
+    with pytest.raises(ValueError, match="vocabulary: expected all 241 patches, found 8"):
+        tasks.Patches(vocabulary=8, length=5, d=13)
+
+
+def test_muon_moves_the_matrices_of_each_head_by_orthogonal_ones():
+    model = Decoder(vocabulary=5, length=4, d=9, width=9, heads=2, hidden=9)
+    parameters = model.initial(jax.random.key(0))
+    drawn = [jax.random.normal(jax.random.key(k), leaf.shape) for k, leaf in enumerate(jax.tree.leaves(parameters))]
+    gradient = jax.tree.unflatten(jax.tree.structure(parameters), drawn)
+    rule = training.muon(1.0, 0.1)
+    updates, _ = rule.update(gradient, rule.init(parameters), parameters)
+    adam = optax.adam(0.1)
+    expected, _ = adam.update(gradient, adam.init(parameters), parameters)
+    np.testing.assert_allclose(updates.tokens, expected.tokens, rtol=1e-6)
+    np.testing.assert_allclose(updates.readout, expected.readout, rtol=1e-6)
+    assert isinstance(updates.layers[0].attention, Factored)
+    for part in jax.tree.leaves(updates.layers):
+        # Newton-Schulz leaves singular values within .7 and 1.2, smaller ones where the gradient's are small.
+        assert np.linalg.svd(part, compute_uv=False).max() < 1.3
+        assert np.median(np.linalg.svd(part, compute_uv=False)) > 0.6
+
+
+def test_snapshots_span_the_last_decade():
+    assert training.last_decade(2000, 5) == (200, 356, 632, 1125, 2000)
+
+
+@pytest.mark.slow
+def test_decoders_that_have_not_learned_are_excluded_and_counted():
+    law = of_hierarchy.Fixed(partial(of_hierarchy.previous, n=4, T=4, V=5), 1)
+    model = rotary.Rotary(
+        vocabulary=5,
+        length=4,
+        d=9,
+        width=9,
+        compared=partial(rotary.lifted, angle=1.0),
+        norm=root_mean_square,
+        join=add,
+        rates=Rates(1.0, 1.0, 1.0, 1.0),
+    )
+    rule = descent.ScaleFree(*optax.adam(0.01, eps=1e-30))
+    setting = Decoders(law, model, rule, 3, 7, 500, partial(training.last_decade, count=5))
+    arrays = setting.block(np.arange(3), np.asarray(jax.random.key_data(jax.random.key(7))))
+    arrays["log_loss"][1, -1] = 1.0
+    axes = {"seed": np.arange(3), **setting.coordinates}
+    attrs = {"model.compared.angle": 1.0, "model.rates.readout": 1.0}
+    record = xarray.Dataset(
+        {name: (("seed", *setting.dims(name)), array) for name, array in arrays.items()}, axes, attrs
+    )
+    found = measure(record)
+    assert found["seed"].values.tolist() == [0, 2]
+    assert {name: found.attrs[name] for name in ("attempted", "kept", "unsolved", "unlearned")} == {
+        "attempted": 3,
+        "kept": 2,
+        "unsolved": 1,
+        "unlearned": 1,
+    }
+    assert found["spectral"].shape == (2, 1)
+    assert (found["spectral"] <= 1 + 1e-6).all()
