@@ -339,7 +339,7 @@
 
   function heads(data, controls, [along, grid], status) {
     const which = choice(controls, 'Head', data.heads.map((one) => one.name), () => change());
-    const written = choice(controls, 'Sequence', data.heads[0].sequences.map((_, m) => m + 1), () => draw());
+    const written = choice(controls, 'Sequence', [...'ABCDEF'].slice(0, data.heads[0].sequences.length), () => draw());
     const own = () => data.heads[which.value], last = data.heads[0].steps.length - 1;
     const step = slider(controls, 'Step', last, Math.floor(last / 2), () => draw(), (k) => whole(own().steps[k]));
     player(controls, step, 900);

@@ -43,15 +43,16 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         page.note(
             figure,
             "First kept seed, nuclear norm. Shading: attention. A row of the max-margin problem asks that a query's "
-            "selected token leads another; where its multiplier is positive, this token is a support vector.",
+            "selected token leads another; where its multiplier is positive, this token is a support vector. Ratios "
+            f"below {_LEAST} are cut off.",
         )
     return figure
 
 
 def _course(axes: Axes, head: xarray.Dataset) -> None:
     steps, null = head["snapshot"].values, head["null"]
-    band = [null.sel(kind=kind).values for kind in ("low", "high")]
-    axes.fill_between(steps, *band, color=palette.GUIDE, alpha=0.5, linewidth=0, label="untrained, 5 to 95 %")
+    low, high = (null.sel(kind=kind).values for kind in ("low", "high"))
+    axes.fill_between(steps, low, high, color=palette.GUIDE, alpha=0.5, linewidth=0, label="untrained, 5 to 95 %")
     axes.plot(steps, head["ratio_of_one"].values, color=palette.NUCLEAR, marker=".", label="trained head")
     axes.plot(steps, null.sel(kind="mean").values, color=palette.TEAL, linestyle="--", label="mean of the rows")
     first = float(head["first_of_one"])
@@ -83,7 +84,7 @@ def spelled(run: xarray.Dataset) -> list[list[str]]:
     """Return the sequences as they are written: letters for the text, numbers from 1 for other tasks."""
     named = "data.of.V" in run.attrs
     names = tasks.letters(run.attrs["data.of.V"]) if named else [str(token + 1) for token in range(100)]
-    return [[{" ": "␣"}.get(names[token], names[token]) for token in sequence] for sequence in run["tokens"].values]
+    return [[names[token].replace(" ", "␣") for token in sequence] for sequence in run["tokens"].values]
 
 
 def view(runs: Datasets) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         status = np.stack(statuses, axis=1)
         kept = (status == svm.Status.OPTIMAL).all(axis=1)
         first = np.flatnonzero(kept)[:1]
-        of_one = [_of_seed(*one, seed, arrays["weights_key"][seed]) for seed in first for one in heads_posed]
+        of_one = [_of_seed(*one, seed, arrays["weights_key"][seed]) for seed in first for one in heads_posed]  # pyright: ignore[reportCallIssue]
     infeasible = (status == svm.Status.INFEASIBLE).any(axis=1)
     of_heads = ("seed", "head")
     dims = {"ratio": (*of_heads, "norm", "snapshot")} | dict.fromkeys(("size", "margin"), (*of_heads, "snapshot"))
@@ -118,7 +118,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 def _of_seed(problems: single.Problems, positions: tuple[int, ...], seed: int, words: np.ndarray) -> dict[str, Any]:
     """Return what a picture shows of one head of one seed."""
     of_one = jax.tree.map(lambda leaf: np.asarray(leaf)[seed], problems)
-    return single.followed(of_one, positions, "nuclear", jax.random.wrap_key_data(words))
+    return single.followed(of_one, positions, "nuclear", jax.random.wrap_key_data(words))  # pyright: ignore[reportArgumentType]
 
 
 def _names(layers: int, heads: int) -> list[str]:

@@ -87,7 +87,7 @@ def followed(problems: Problems, positions: tuple[int, ...], norm: str, key: PRN
     return {
         "null": np.stack(null, axis=1),
         "attention": np.asarray(attention),
-        "support": _support(solution.duals[..., 0], selected, positions, read.shape[:3]),
+        "support": _support(solution.duals[..., 0], selected, positions, read.shape[:3]),  # pyright: ignore[reportArgumentType]
         "selected": _marked(selected, positions, read.shape[2]),
     }
 
