@@ -1,6 +1,7 @@
 """Rotary decoders, patches, sentences and Muon; and synthetic measurements of all runs."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -127,20 +128,21 @@ def test_a_patch_is_embedded_by_a_linear_map_of_its_pixels():
     sequences = tasks.digits(jax.random.key(2), n=2).sequences
     logits, read = decoder.logits(parameters, sequences)
     assert logits.shape == (2, 5, 10)
-    np.testing.assert_allclose(read[0], tasks._table()[sequences] @ parameters.tokens + parameters.positions)
+    embedded = tasks._table()[sequences] @ np.asarray(parameters.tokens) + np.asarray(parameters.positions)
+    np.testing.assert_allclose(read[0], embedded)
     with pytest.raises(ValueError, match="vocabulary: expected all 241 patches, found 8"):
         tasks.Patches(vocabulary=8, length=5, d=13)
 
 
 def test_muon_moves_the_matrices_of_each_head_by_orthogonal_ones():
     model = Decoder(vocabulary=5, length=4, d=9, width=9, heads=2, hidden=9)
-    parameters = model.initial(jax.random.key(0))
+    parameters: Any = model.initial(jax.random.key(0))
     drawn = [jax.random.normal(jax.random.key(k), leaf.shape) for k, leaf in enumerate(jax.tree.leaves(parameters))]
     gradient = jax.tree.unflatten(jax.tree.structure(parameters), drawn)
     rule = training.muon(1.0, 0.1)
-    updates, _ = rule.update(gradient, rule.init(parameters), parameters)
-    adam = optax.adam(0.1)
-    expected, _ = adam.update(gradient, adam.init(parameters), parameters)
+    updates: Any = rule.update(gradient, rule.init(parameters), parameters)[0]
+    adam = optax.adam(0.1, nesterov=True)
+    expected: Any = adam.update(gradient, adam.init(parameters), parameters)[0]
     np.testing.assert_allclose(updates.tokens, expected.tokens, rtol=1e-6)
     np.testing.assert_allclose(updates.readout, expected.readout, rtol=1e-6)
     assert isinstance(updates.layers[0].attention, Factored)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax
-import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
@@ -29,7 +28,7 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
     for k, (name, run) in enumerate(runs.items()):
         of_hierarchy, own = jax.random.split(jax.random.fold_in(key, k))
         last = run["ratio"].isel(snapshot=-1, drop=True).max("norm")
-        top = np.maximum(last, run["spectral"]).max("head")
+        top = last.where(last > run["spectral"], run["spectral"]).max("head")
         found = estimated(run, own, top=mean(top), spectral=mean(run["spectral"]))
         summaries[name] = estimate(run, of_hierarchy).assign(found)
     return summaries

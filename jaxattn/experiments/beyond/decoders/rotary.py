@@ -21,9 +21,9 @@ from jaxattn.experiments.beyond.hierarchy.decoder import Decoder, Layer, Paramet
 
 def lifted(x: Float[Array, "*batch T d"], angle: float) -> Float[Array, "*batch T 2*d"]:
     """Return normed tokens, each beside itself, times cosine and sine of its position times an angle."""
-    turns = angle * jnp.arange(x.shape[-2])[:, None]
-    x = root_mean_square(x)
-    return jnp.concatenate([jnp.cos(turns) * x, jnp.sin(turns) * x], axis=-1)
+    turns, x = angle * jnp.arange(x.shape[-2]), root_mean_square(x)
+    cosines, sines = (jnp.broadcast_to(of(turns)[:, None], x.shape) for of in (jnp.cos, jnp.sin))
+    return jnp.concatenate([cosines * x, sines * x], axis=-1)
 
 
 def quarter(x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
