@@ -225,10 +225,11 @@ def _moved(unit: svm.Constraints, W: Float[Array, "d e"], P: Float[Array, "d e"]
 
     def to_next_row(now: _Motion) -> _Motion:
         falls = now.speeds < 0
-        # The tangents of the times at which margins reach 0; within a quarter of a period only falling ones do.
-        tangents = jnp.where(falls, jnp.maximum(now.margins, 0) / jnp.where(falls, -now.speeds, 1), jnp.inf)
-        i, k = jnp.unravel_index(jnp.argmin(tangents), tangents.shape)
-        time = jnp.arctan(tangents[i, k])
+        # When margins reach 0; within a quarter of a period only falling ones do. Not by arctan, which XLA for CPUs
+        # (jaxlib 0.10) compiles to something else for vectors of 512 bits.
+        times = jnp.where(falls, jnp.arctan2(jnp.maximum(now.margins, 0), -now.speeds), jnp.inf)
+        i, k = jnp.unravel_index(jnp.argmin(times), times.shape)
+        time = times[i, k]
         meets = time < now.left
         time = jnp.minimum(time, now.left)
         cos, sin = jnp.cos(time), jnp.sin(time)
