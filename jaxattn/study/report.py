@@ -48,12 +48,12 @@ at commit 568305a.
 """
 _PROXIES = """## The papers' statements, in settings that stand for theirs
 
-The page of each figure says what differs.
+The page of each figure says what differs. Here and below, claims of one source that hold, or are not decided, share a
+row.
 """
 _OWN = """## Experiments of our own
 
 The papers' statements in a setting of ours, conjectures by analogy that they do not make, and questions of our own.
-Claims of one source that hold, or are not decided, share a row.
 """
 _CHECKS = """## Checks
 
@@ -102,9 +102,9 @@ def _index(studies: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], chang
     parts = [_PREFACE, f"{summed(lines)}.\n", changes]
     for heading, families in (
         (_EXACT, [[line] for line in findings if line["setting"] == Setting.EXACT]),
-        (_PROXIES, [[line] for line in findings if line["setting"] == Setting.PROXY]),
+        (_PROXIES, _families([line for line in findings if line["setting"] == Setting.PROXY])),
         (_OWN, _families([line for line in findings if line["setting"] == Setting.OURS])),
-        (_CHECKS, [[line] for line in checks]),
+        (_CHECKS, _families(checks)),
     ):
         if families:
             parts += [heading, *_table(studies, families), ""]

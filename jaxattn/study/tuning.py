@@ -1,8 +1,6 @@
-"""JAX's compilation settings for a study: a program cache, and the processor's widest vectors."""
+"""JAX's cache of compiled programs for a study."""
 
 from __future__ import annotations
-
-import os
 
 import jax
 
@@ -10,13 +8,11 @@ from jaxattn.study.kept import cache_folder
 
 
 def tune() -> None:
-    """Cache compiled programs in the user's cache folder for later processes, and set XLA's options.
+    """Cache compiled programs in the user's cache folder for later processes.
 
     JAX's own variables take precedence: JAX_COMPILATION_CACHE_DIR names another folder, JAX_ENABLE_COMPILATION_CACHE=0
-    disables the cache, and given XLA_FLAGS are kept.
+    disables the cache.
     """
-    # Up to a tenth more steps per second on processors with 512-bit vectors, otherwise no effect.
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_prefer_vector_width=512")
     if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
         jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
     # Cache all programs: most compile in less than a second, but hundreds of them take minutes.
