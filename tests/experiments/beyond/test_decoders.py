@@ -157,7 +157,7 @@ def test_snapshots_span_the_last_decade():
 
 
 @pytest.mark.slow
-def test_decoders_that_have_not_learned_are_excluded_and_counted():
+def test_decoders_that_have_not_learned_or_are_not_solved_are_excluded_and_counted(monkeypatch):
     law = of_hierarchy.Fixed(partial(of_hierarchy.previous, n=4, T=4, V=5), 1)
     model = rotary.Rotary(
         vocabulary=5,
@@ -188,3 +188,7 @@ def test_decoders_that_have_not_learned_are_excluded_and_counted():
     }
     assert found["spectral"].shape == (2, 1)
     assert (found["spectral"] <= 1 + 1e-6).all()
+    monkeypatch.setitem(measure.__globals__, "_spectral", lambda record: np.array([[np.nan], [0.5]]))
+    found = measure(record)
+    assert found["seed"].values.tolist() == [2]
+    assert [found.attrs[name] for name in ("attempted", "kept", "unsolved")] == [3, 1, 2]

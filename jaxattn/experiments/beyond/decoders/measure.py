@@ -20,11 +20,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """Compare every head with its Att-SVMs as `hierarchy` does.
 
     Decoders that have not learned their task are excluded; the attribute `unlearned` is their number, and they are
-    among the unsolved.
+    among the unsolved. So are seeds with an optimum that is not certified, also in the spectral norm.
 
     Returns:
-        As `hierarchy`, and `spectral`, the margin ratio in the spectral norm at the end, (seed, head); NaN where the
-        optimum is not certified.
+        As `hierarchy`, and `spectral`, the margin ratio in the spectral norm at the end, (seed, head).
 
     Raises:
         ValueError: a solver is given.
@@ -38,12 +37,16 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     record = record.isel(seed=np.flatnonzero(learned))
     measured = of_hierarchy(record, solver)
     spectral = _spectral(record.sel(seed=measured["seed"]))
-    counts = {name: measured.attrs[name] + unlearned for name in ("attempted", "unsolved")}
-    return measured.assign(spectral=(("seed", "head"), spectral)).assign_attrs(counts, unlearned=unlearned)
+    certified = np.isfinite(spectral).all(axis=1)
+    lost = {"attempted": unlearned, "unsolved": unlearned + int((~certified).sum())}
+    lost["kept"] = -int((~certified).sum())
+    counts = {name: measured.attrs[name] + more for name, more in lost.items()}
+    measured = measured.assign(spectral=(("seed", "head"), spectral)).isel(seed=np.flatnonzero(certified))
+    return measured.assign_attrs(counts, unlearned=unlearned)
 
 
 def _spectral(record: xarray.Dataset) -> Float[np.ndarray, "seeds heads"]:
-    """Return the margin ratios in the spectral norm at the last snapshot."""
+    """Return the margin ratios in the spectral norm at the last snapshot; NaN where the optimum is not certified."""
     last = record.isel(snapshot=-1)
     layers, counts = record.sizes["layer"], record["counts"].values[0]
     places = np.arange(len(counts))
