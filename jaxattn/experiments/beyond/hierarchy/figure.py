@@ -29,14 +29,14 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     hope, frozen = (judgements[f"hierarchy:{name}"].verdict for name in ("hope", "frozen"))
     with page.style():
         figure = page.full(6.2)
-        (courses, ladder), (tasks, costs) = figure.subplots(2, 2)
+        (courses, ladder), (tasks, hardness) = figure.subplots(2, 2)
         _courses(courses, summaries)
         rungs = [name for name in (claims.ALONE, *claims.TRAINED_INPUTS) if name in summaries]
         _ends(ladder, summaries, rungs)
         ladder.set_title("(b) the ladder, one change a rung")
         _ends(tasks, summaries, [name for name in claims.TASKS[1:] if name in summaries])
         tasks.set_title("(c) other tasks, everything trained by Adam")
-        costs(costs, summaries, rungs)
+        costs(hardness, summaries, rungs)
         figure.suptitle(f"A trained decoder as a hierarchy of SVMs: {hope}. With fixed inputs heads obey: {frozen}")
         page.add_counts(
             figure,
