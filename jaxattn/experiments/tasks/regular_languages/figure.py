@@ -56,9 +56,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             axes.set(yscale="log", ylabel="direction error, 1 - cos", ylim=(1e-3, 1))
         for axes in figure.axes:
             axes.set(xscale="log", xlabel="step", xlim=(1, None))
-        page.add_counts(
-            figure, summaries, "Vertical lines: the end of the first phase. In (c) nothing is asked of equal steps."
-        )
+        page.add_counts(figure, summaries, "Vertical lines: the end of the first phase.")
     return figure
 
 
