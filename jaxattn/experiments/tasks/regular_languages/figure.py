@@ -44,7 +44,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             first.axvline(float(summary["phase"]), color=colour, linestyle=dash, linewidth=0.6)
         norms.set(ylabel="norm")
         norms.set_title(f"(a) attention (thick) becomes stable,\nlinear layer (thin) logarithmic: {said['stable']}")
-        loss.set(ylabel="loss", yscale="log", ylim=(1e-8, 2), title=f"(b) loss of O(1/t): {said['loss']}")
+        loss.set(ylabel="loss", yscale="log", ylim=(1e-9, 2), title=f"(b) loss of O(1/t): {said['loss']}")
         loss.legend(loc="lower left", title="mean over seeds, 95 % interval")
         now.set_title(f"(c) from the hyperplane of the present outputs: {said['hyperplane']}")
         first.set_title(f"(d) from that of the outputs ending phase 1: {said['final-outputs']}")
