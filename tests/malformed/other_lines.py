@@ -10,7 +10,7 @@ LINES = [
     ("figures rate seeds=0", "seeds: expected at least 1, found 0"),
     ("figures rate ~data", "data: expected one of its known names, found that it is deleted"),
     ("figures rate data.d=3,4", "data.d=3,4: expected one value, found several"),
-    ("figures rate study.experiment=nowhere", "experiment: expected a module nowhere.measure, found none"),
+    ("figures rate study.experiment=nowhere", "experiment: expected a module nowhere, found none"),
     (
         "figures rate study.experiment=jaxattn.experiments.local.kq_penalty",
         r"rate: expected claims rate:\.\.\. in .*found \['kq-penalty'\]",

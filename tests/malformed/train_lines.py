@@ -6,7 +6,7 @@ LINES = [
         "experiment: expected one of its known names, found nope.*known names of .*kq-penalty.*svm-rank",
     ),
     ("experiment=local-convergance", "found local-convergance; did you mean local-convergence?"),
-    ("optimizer=adamw", "optimizer: expected .* found adamw.*known names of optimizer: adam, exact_gd, .*, gd, "),
+    ("optimizer=adamo", "optimizer: expected .* found adamo.*known names of optimizer: adam, exact_gd, .*, gd, "),
     ("seed=8", r"^jaxattn: seed: unknown key; did you mean seeds\?\nknown keys: .*data, .*, seeds, size"),
     ("+seed.x=8", r"seed: unknown key; did you mean seeds\?"),
     ("experiments=rate", r"experiments: unknown key; did you mean experiment\?"),
@@ -112,7 +112,7 @@ LINES = [
     ("experiment=no-stationary-point draws=0", "draws: expected at least 1, found 0"),
     ("runs=null", "runs: expected a text, found null"),
     ("study=5", "study: expected keys such as study.of, found 5"),
-    ("study.runs=5", "study.runs: expected a list of sweeps or null, found 5"),
+    ("study.runs=5", r"study.runs: expected settings by name, such as \{W: \{seeds: 8\}\} or null, found 5"),
     (
         "study.record=os.getcwd",
         "study.record: expected a setting such as jaxattn.study.settings.training.Training, found os.getcwd",

@@ -140,8 +140,10 @@ def _expected(key: str, field: Any, value: Any) -> str:
         elif kind is str:
             fits = isinstance(value, str | int | float) and value != "" and not isinstance(value, bool)
             words = "a text"
+        elif typing.get_origin(kind) is dict:
+            fits, words = isinstance(value, dict), "settings by name, such as {W: {seeds: 8}}"
         else:
-            fits, words = isinstance(value, list), _LISTS.get(key, "a list of sweeps")
+            fits, words = isinstance(value, list), _LISTS[key]
         if fits:
             return ""
         expected.append(words)
