@@ -6,7 +6,7 @@ LINES = [
         "experiment: expected one of its known names, found nope.*known names of .*kq-penalty.*svm-rank",
     ),
     ("experiment=local-convergance", "found local-convergance; did you mean local-convergence?"),
-    ("optimizer=adamo", "optimizer: expected .* found adamo.*known names of optimizer: adam, exact_gd, .*, gd, "),
+    ("optimizer=adamo", "optimizer: expected .* found adamo.*known names of optimizer: adam, .*exact_gd, .*, gd, "),
     ("seed=8", r"^jaxattn: seed: unknown key; did you mean seeds\?\nknown keys: .*data, .*, seeds, size"),
     ("+seed.x=8", r"seed: unknown key; did you mean seeds\?"),
     ("experiments=rate", r"experiments: unknown key; did you mean experiment\?"),
