@@ -82,9 +82,10 @@ def _sequence(axes: Axes, head: xarray.Dataset) -> None:
 
 def spelled(run: xarray.Dataset) -> list[list[str]]:
     """Return the sequences as they are written: letters for the text, numbers from 1 for other tasks."""
-    named = "data.of.V" in run.attrs
-    names = tasks.letters(run.attrs["data.of.V"]) if named else [str(token + 1) for token in range(100)]
-    return [[names[token].replace(" ", "␣") for token in sequence] for sequence in run["tokens"].values]
+    if "data.of.V" not in run.attrs:
+        return (run["tokens"] + 1).astype(str).values.tolist()
+    letters = tasks.letters(run.attrs["data.of.V"])
+    return [[letters[token].replace(" ", "␣") for token in sequence] for sequence in run["tokens"].values]
 
 
 def view(runs: Datasets) -> dict[str, Any]:

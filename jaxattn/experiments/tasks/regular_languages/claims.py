@@ -23,7 +23,7 @@ _RAPID, STABLE, _SLOWS, _LOGARITHM = 1.0, 0.05, 0.95, (0.9, 1.1)
 NEAR, FAR, _LOSS = 0.01, 0.03, -0.95
 # The share of sequences whose parity is found.
 _ANSWERED = 0.99
-# Both runs were trained before the second phase was judged with equal steps, too; thresholds and runs are unchanged.
+# The condition was added after all runs were trained, when the second phase was judged with equal steps too.
 _IF_FAST = "only if the attention takes steps ten times as long as the linear layer; with equal steps"
 
 
