@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from jaxattn import checks
 from jaxattn.norms import (
@@ -343,7 +344,9 @@ class BatchSolver(NamedTuple):
     def _improved(self, part: Packed, solver: InteriorPoint, norm: Norm, first: Candidate) -> Candidate:
         """Follow the path on the host, where LAPACK factors the Newton matrices and nothing is compiled."""
         most = self.chunk or max(1, _IN_PART // _pairs(part))
-        return batch.in_parts(partial(_improve_lanes, solver, norm), part.rows, first, most=most)
+        # Several threads of BLAS would wait for each other, and their number would show in the last digits.
+        with threadpool_limits(1, user_api="blas"):
+            return batch.in_parts(partial(_improve_lanes, solver, norm), part.rows, first, most=most)
 
     def _solving(self, part: Packed) -> int:
         """Return how many lanes a solver's program takes: as many as have their Gram matrices in the cache."""

@@ -5,6 +5,8 @@ No matrix of a stack affects another's result in any bit.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.linalg import get_lapack_funcs
@@ -13,30 +15,30 @@ from scipy.linalg import get_lapack_funcs
 def inverse_root(
     symmetric: Float[np.ndarray, "lanes a a"], least: Float[np.ndarray, "lanes a"]
 ) -> Float[np.ndarray, "lanes a a"]:
-    """Return R as `pivoting.inverse_root`; `least` is the rounding level of each pivot."""
+    """Return R as `pivoting.inverse_root`; `least` is the rounding level of each pivot.
+
+    R of a singular matrix is lower triangular only up to the order of its rows and columns.
+    """
     # NumPy has no inverse of triangles, and its Cholesky fails for all matrices if it does for one.
-    factor, invert = get_lapack_funcs(("potrf", "trtri"), (symmetric,))
-    R, singular = symmetric.copy(), np.zeros(len(symmetric), bool)
+    factor, pivoted, invert = get_lapack_funcs(("potrf", "pstrf", "trtri"), (symmetric,))
+    R = symmetric.copy()
     for k, matrix in enumerate(R):
         # LAPACK's columns are rows here: an upper triangle is a lower one.
         upper, stopped = factor(matrix.T, overwrite_a=True)
-        singular[k] = stopped > 0
         R[k] = invert(upper, overwrite_c=True)[0].T
-    singular |= (least * np.diagonal(R, axis1=-2, axis2=-1) ** 2 >= 1).any(axis=-1)
-    if singular.any():
-        R[singular] = _inverse_root_by_elimination(symmetric[singular], least[singular])
+        if stopped or (least[k] * np.diagonal(R[k]) ** 2 >= 1).any():
+            R[k] = _of_singular(pivoted, invert, symmetric[k], least[k])
     return R
 
 
-def _inverse_root_by_elimination(symmetric: np.ndarray, least: np.ndarray) -> np.ndarray:
-    """Return R, with a zero row for each pivot that is at most `least`, where LAPACK would stop."""
-    a = symmetric.shape[-1]
-    rows = np.concatenate([symmetric, np.broadcast_to(np.eye(a, dtype=symmetric.dtype), symmetric.shape)], axis=-1)
-    for k in range(a):
-        pivot = rows[:, k, k, None]
-        rows[:, k] *= np.where(pivot > least[:, k, None], 1 / np.sqrt(np.abs(pivot)), 0.0)
-        rows[:, k + 1 :] -= rows[:, k, k + 1 : a, None] * rows[:, k, None]
-    return rows[..., a:]
+def _of_singular(pivoted: Any, invert: Any, matrix: np.ndarray, least: np.ndarray) -> np.ndarray:
+    """Return R with a zero row for each pivot that is at most `least`, the largest pivots first."""
+    # Scaled so that all pivots have one rounding level. A row without one is without a diagonal entry.
+    scale = 1 / np.sqrt(np.where(least > 0, least, np.inf))
+    upper, order, rank, _ = pivoted(scale[:, None] * matrix * scale, tol=1.0)
+    kept, R = order[:rank] - 1, np.zeros_like(matrix)
+    R[np.ix_(kept, kept)] = invert(np.triu(upper[:rank, :rank]))[0].T * scale[kept]
+    return R
 
 
 def is_positive_definite(

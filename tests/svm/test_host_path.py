@@ -4,12 +4,15 @@ import sys
 from functools import cache, partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.core import Tracer
+from threadpoolctl import threadpool_limits
 
 from jaxattn import norms, svm
 from jaxattn.svm import InteriorPoint, Status
+from jaxattn.svm.pivoting import inverse_root
 from tests import instances
 from tests.svm import problems
 
@@ -85,3 +88,28 @@ def test_a_lane_on_the_host_does_not_depend_on_the_others_in_any_bit():
         alone = on_host(jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[i : i + 1], posed), norms.nuclear)
         for mine, same in zip(together, alone, strict=True):
             np.testing.assert_array_equal(mine[i], same[0])
+
+
+def test_the_threads_of_blas_do_not_show_in_any_bit():
+    rng = np.random.default_rng(0)
+    # From about a hundred rows on, BLAS would use several.
+    differences, ones = jnp.asarray(rng.normal(size=(1, 1, 130, 12)) + 0.5), jnp.ones((1, 1, 130))
+    soft = svm.Constraints(differences, ones[..., :1], ones, penalty=ones)
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            found.append(svm.solve_batch(soft, "frobenius", solver=InteriorPoint()))
+    for mine, same in zip(*found, strict=True):
+        np.testing.assert_array_equal(mine, same)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_the_root_of_a_singular_matrix_solves_what_can_be_solved(scale):
+    rng = np.random.default_rng(1)
+    A = rng.normal(size=(4, 20, 7)) * scale ** rng.uniform(size=(4, 20, 1))
+    A[:, 3] = A[:, 2]
+    gram = A @ A.mT
+    R = inverse_root(gram)
+    assert ((R != 0).any(axis=-1).sum(axis=-1) == 7).all()
+    residual = gram @ (R.mT @ (R @ gram)) - gram
+    assert np.max(np.abs(residual / np.linalg.norm(A, axis=-1)[:, :, None])) < 1e-12
