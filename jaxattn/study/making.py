@@ -31,7 +31,7 @@ from jaxattn.study.style import page, table, view
 
 def figures_folder(config: DictConfig) -> Path:
     """Return the folder of the figures for a configuration's size."""
-    return Path(config.figures) / ("" if config.size == "published" else config.size)
+    return Path(config.figures) / ("small" if config.size == "small" else "")
 
 
 def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
@@ -69,7 +69,7 @@ def _composed(name: str, overrides: Sequence[str], sources: str) -> bytes:
     base = [f"experiment={name}", *overrides]
     composed: dict[tuple[str, ...], DictConfig] = {(): composition.compose(base)}
     study = composed[()].study
-    sweeps = study.get(composed[()].size) or study.runs
+    sweeps = (study.small if composed[()].size == "small" else None) or study.runs
     if not (OmegaConf.is_dict(sweeps) and sweeps and all(map(OmegaConf.is_dict, sweeps.values()))):
         raise UsageError(f"{name}: expected runs by name as study.runs, such as {{W: {{seeds: 8}}}}, found {sweeps}")
     configs = []

@@ -36,7 +36,6 @@ class Study:
     published: bool = False
     runs: dict[str, Any] | None = None
     small: dict[str, Any] | None = None
-    large: dict[str, Any] | None = None
     name: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     experiment: str | None = None
