@@ -1,6 +1,5 @@
 """Products of norms of K and Q: the least one by hand, its bounds, planted factors, and bad input."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -52,7 +51,7 @@ def test_factors_of_a_solution_obey_the_product_that_it_attains():
     assert_close(found.at_least, np.ones((SEEDS, 3)), rtol=1e-6)
     assert_close(found.at_most, np.ones((SEEDS, 3)), rtol=1e-6)
     assert found.verdict.norms == ("frobenius of K and spectral of Q",)
-    other = bias.rank_factors(run, instances.problems(SEEDS), "spectral", "frobenius", starts=1)
+    other = bias.rank_factors(run, instances.problems(SEEDS), "spectral", "frobenius", starts=0)
     assert other.at_most.max() < 0.97
     assert str(other.verdict) == "none of these"
 
@@ -64,7 +63,6 @@ def test_other_weights_are_refused():
 
 
 def test_without_a_known_bound_the_run_is_compared_from_one_side():
-    factors = jax.vmap(lambda key: Factored(*jax.random.normal(key, (2, 5, 2))))(jax.random.split(jax.random.key(0), 8))
-    rows = instances.constraints(SEEDS)
+    Q, rows = np.random.default_rng(0).normal(size=(1, 5, 2)), instances.constraints(1)
     assert (products._bound(rows, norms.named("l_3"), norms.frobenius, 2) == 0).all()
-    assert (products._lowered(rows, np.asarray(factors.Q), norms.named("l_3"), norms.frobenius) > 0).all()
+    assert (products._lowered(rows, Q, norms.named("l_3"), norms.frobenius) > 0).all()

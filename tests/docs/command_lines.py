@@ -18,7 +18,10 @@ from jaxattn.study.commands import gather, train
 from jaxattn.study.configuration import composition, names
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").rglob("*.md"))
+# Building the site adds a page for each experiment, all with the same line.
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted(
+    path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "reproduction"
+)
 # A block of code: its fence, its language and its text.
 FENCE = re.compile(r"^(`{3,})(\{code-cell\}|\w*)[^\n]*\n(.*?)^\1[ ]*$", re.MULTILINE | re.DOTALL)
 # The languages of blocks of command lines.
