@@ -50,15 +50,18 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """Compare training W or (K, Q) with the Frobenius and the nuclear solution of its selected tokens.
 
     Returns:
-        The dataset of `compare`, with `second`, the second singular value of W over the first at the snapshots, (seed,
-        snapshot).
+        The dataset of `compare`, with `grows`, (seed): whether the second singular value of W over the first is larger
+        at the last snapshot than at a tenth of the steps.
     """
     compared = compare(record, solver=solver)
     kept = np.isin(record["seed"].values, compared["seed"].values)
-    snapshots = weights_of({str(name): record[name].values[kept] for name in record.data_vars}, "_snapshots")
-    first, second = np.moveaxis(np.linalg.svd(attention.matrix(snapshots), compute_uv=False), -1, 0)
-    # The first snapshots may be zero.
-    return compared.assign(second=(("seed", "snapshot"), second / np.maximum(first, np.finfo(float).tiny)))
+    steps = record["snapshot"].values[-1]
+    ends = record.sel(snapshot=[steps / _SPAN, steps], method="nearest")
+    weights = weights_of({str(name): ends[name].values[kept] for name in ends.data_vars}, "_snapshots")
+    first, second = np.moveaxis(np.linalg.svd(attention.matrix(weights), compute_uv=False), -1, 0)
+    # Weights may still be zero at the first of the two.
+    before, final = np.moveaxis(second / np.maximum(first, np.finfo(float).tiny), -1, 0)
+    return compared.assign(grows=(("seed",), final > before))
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
@@ -83,20 +86,17 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
         run_key = jax.random.fold_in(key, k)
         correlation = run["correlation"].sel(norm=_NORMS[run.attrs["weights"]])
         final = correlation.isel(snapshot=-1, drop=True)
-        at_tenth = run.attrs["steps"] / _SPAN
-        before = correlation.sel(snapshot=at_tenth, method="nearest", drop=True)
+        before = correlation.sel(snapshot=run.attrs["steps"] / _SPAN, method="nearest", drop=True)
         parallel = final > _PARALLEL
         falls = 1 - final <= _STILL * (1 - before)
         converges = (parallel | falls).values
-        second = run["second"]
-        grows = second.isel(snapshot=-1, drop=True) > second.sel(snapshot=at_tenth, method="nearest", drop=True)
         estimates = {
             "final": (("norm",), bootstrap(run["correlation"].values[..., -1], run_key)),
             "parallel": ((), proportion(parallel.values)),
             "converges": ((), proportion(converges)),
         }
         quantiles = {f"off_{q}": (("snapshot",), np.quantile(1 - correlation, q / 100, axis=0)) for q in (10, 50, 90)}
-        counts = {"others": (~converges).sum(), "leaving": (~converges & grows.values).sum()}
+        counts = {"others": (~converges).sum(), "leaving": (~converges & run["grows"].values).sum()}
         outwards = growth(lengths(run), jax.random.fold_in(run_key, 1))
         summary = run.sel(seed=drawn).assign(variables(estimates) | quantiles | counts).assign(outwards)
         summaries[name] = summary.assign_attrs(rank=float((final < final.sel(seed=drawn)).mean()))

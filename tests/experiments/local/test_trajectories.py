@@ -43,7 +43,7 @@ def run(weights, final, last=2000, before=0.5, seeds: Sequence[int] = range(SEED
     return xarray.Dataset(
         {
             "correlation": (("seed", "norm", "snapshot"), correlation),
-            "second": (("seed", "snapshot"), np.tile(steps / last, (count, 1))),
+            "grows": (("seed",), np.ones(count, bool)),
             "X": (("seed", "input", "token", "feature"), rng.normal(size=(count, 2, 3, 2))),
             "ray": (("seed", "norm", "input", "feature"), np.stack([directions] * 2, axis=1)),
             "path": (("seed", "snapshot", "input", "feature"), steps[:, None, None] * directions[:, None]),
