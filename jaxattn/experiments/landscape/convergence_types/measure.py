@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Shaped
 
 from jaxattn import descent, heads, losses, svm, tokens
 from jaxattn.attention import Factored, Weights
@@ -47,8 +48,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     remains = trained_on = classes.solved & classes.outcome.saturated & ~classes.own
     for steps in _ROUNDS:
         if remains.any():
-            final = _further(final, problems, remains, steps)
-            classes = _classes(final, problems, finite, solver)
+            weights, posed, ended = jax.tree.map(lambda leaf, chosen=remains: leaf[chosen], (final, problems, finite))
+            weights = _further(weights, posed, steps)
+            new = weights, _classes(weights, posed, ended, solver)
+            final, classes = jax.tree.map(partial(_replaced, remains), (final, classes), new)
             remains = trained_on & ~(classes.outcome.saturated & classes.own)
     outcome, solved = classes.outcome, classes.solved
     kept, ambiguous = solved & outcome.saturated, solved & ~outcome.saturated
@@ -85,10 +88,11 @@ def _classes(
     return _Classes(outcome, nearest, classified[-1][0].locally, solved, infeasible)
 
 
-def _further(final: Weights, problems: Problem, chosen: Bool[np.ndarray, " seeds"], steps: int) -> Weights:
-    """Return the weights after training the chosen seeds on along the exact gradient direction."""
-    trained = descent.train_batch(
-        *jax.tree.map(lambda leaf: leaf[chosen], (final, problems)),
+def _further(weights: Weights, problems: Problem, steps: int) -> Weights:
+    """Return the weights after training on along the exact gradient direction."""
+    return descent.train_batch(
+        weights,
+        problems,
         optimizer=descent.exact_normalized_gd(0.1, floor=0.0, penalty=0.0),
         steps=steps,
         record_every=steps,
@@ -96,12 +100,14 @@ def _further(final: Weights, problems: Problem, chosen: Bool[np.ndarray, " seeds
         head=heads.linear,
     ).weights
 
-    def replaced(leaf: Float[np.ndarray, "seeds ..."], new: Float[Array, "chosen ..."]) -> np.ndarray:
-        leaf = np.array(leaf)
-        leaf[chosen] = new
-        return leaf
 
-    return jax.tree.map(replaced, final, trained)
+def _replaced(
+    chosen: Bool[np.ndarray, " seeds"], leaf: Shaped[np.ndarray, "seeds ..."], new: Shaped[np.ndarray, "chosen ..."]
+) -> Shaped[np.ndarray, "seeds ..."]:
+    """Return an array with new values for the chosen seeds."""
+    leaf = np.array(leaf)
+    leaf[chosen] = new
+    return leaf
 
 
 def _posed(weights: Weights, problem: Problem, finite: Bool[Array, ""]) -> svm.Constraints:
