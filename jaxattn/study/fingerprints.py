@@ -160,6 +160,7 @@ class _Code:
         self.kept = functools.cache(self._kept)
         self.sources = functools.cache(functools.partial(_sources, root))
         self._root = root
+        self._resolving: set[str] = set()
 
     def _module(self, name: str) -> _Module:
         file = self.file(name)
@@ -197,7 +198,11 @@ class _Code:
             hiding = self.module(above).imported.get(parts[-1], set()) - {path} if above else ()
             return frozenset().union(*map(self.resolve, hiding)) or frozenset({Definition(module, _ALL)})
         source, name = self.module(module), rest[0]
-        leads = [self.resolve(".".join([one, *rest[1:]])) for one in source.imported.get(name, ())]
+        # A package may import from itself what no file of its own defines, such as a compiled module.
+        self._resolving.add(path)
+        imports = {".".join([one, *rest[1:]]) for one in source.imported.get(name, ())} - self._resolving
+        leads = [self.resolve(one) for one in imports]
+        self._resolving.remove(path)
         if name in source.bound or not leads:
             leads.append(frozenset({Definition(module, name if name in source.bound else _ALL)}))
         return frozenset().union(*leads)

@@ -280,6 +280,20 @@ def test_what_a_head_of_ones_own_imports_counts_too(of_user):
     assert runs.folder(config) == before
 
 
+def test_a_package_may_import_from_itself_what_no_file_of_its_own_defines(of_user):
+    package = of_user / "my_package"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "from my_package import compiled\nfrom my_package.other import turned\n\n"
+        "def mine(x):\n    return compiled.f(turned(x))\n"
+    )
+    (package / "other.py").write_text("from my_package import turned\n")
+    before = fingerprints.of(["my_package.mine"])
+    (package / "other.py").write_text("from my_package import turned\nprint()\n")
+    fingerprints._parse.cache_clear()
+    assert fingerprints.of(["my_package.mine"]) != before
+
+
 def test_what_a_named_file_or_folder_contains_counts_too(of_user, monkeypatch):
     monkeypatch.chdir(of_user)
     (of_user / "store").mkdir()

@@ -19,8 +19,8 @@ from jaxattn.study.claims.criteria import above, below
 from jaxattn.study.estimates import estimated, mean, number, quantiles
 from jaxattn.study.style import page, palette
 
-_ALONE = "K, Q alone"
-_TRAINED = ("Adam", "AdamW", "Muon", "text, AdamW")
+ALONE = "K, Q alone"
+EVERYTHING = ("Adam", "AdamW", "Muon", "text, AdamW")
 _HOPE = Source("arXiv 2308.16898", "abstract: the interpretation of transformers as a hierarchy of SVMs", Setting.OURS)
 _OURS = Source("jaxattn", "decoders as people train them", Setting.OURS)
 
@@ -41,9 +41,9 @@ def estimate_run(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 )
 def _frozen(runs: Datasets) -> Judgement:
     return Judgement(
-        all_obey(runs, [_ALONE], ALL),
+        all_obey(runs, [ALONE], ALL),
         remark="It shows that the measurement sees an Att-SVM at this size where there is one.",
-        numbers={"nuclear margin ratio at the end": number(runs[_ALONE].isel(head=0), "last", norm="nuclear")},
+        numbers={"nuclear margin ratio at the end": number(runs[ALONE].isel(head=0), "last", norm="nuclear")},
     )
 
 
@@ -56,8 +56,8 @@ def _frozen(runs: Datasets) -> Judgement:
 )
 def _hope(runs: Datasets) -> Judgement:
     return Judgement(
-        all_obey(runs, _TRAINED, HALF),
-        numbers={f"median last log loss, {name}": float(runs[name]["log_loss_50"]) for name in _TRAINED},
+        all_obey(runs, EVERYTHING, HALF),
+        numbers={f"median last log loss, {name}": float(runs[name]["log_loss_50"]) for name in EVERYTHING},
     )
 
 
@@ -69,7 +69,7 @@ def _hope(runs: Datasets) -> Judgement:
     TRAINED,
 )
 def _far(runs: Datasets) -> Judgement:
-    tops = {f"largest margin ratio of any head in both norms, {name}": number(runs[name], "top") for name in _TRAINED}
+    tops = {f"largest margin ratio of any head in both norms, {name}": number(runs[name], "top") for name in EVERYTHING}
     return Judgement([below(label, top, FAR) for label, top in tops.items()], numbers=tops)
 
 
@@ -83,9 +83,9 @@ def _soft(runs: Datasets) -> Judgement:
     return Judgement(
         [
             above(f"share of seeds whose loss hard attention would raise, {name}", number(runs[name], "softer"), HALF)
-            for name in _TRAINED
+            for name in EVERYTHING
         ],
-        numbers={f"median change of log loss, {name}": float(runs[name]["costs_50"]) for name in _TRAINED},
+        numbers={f"median change of log loss, {name}": float(runs[name]["costs_50"]) for name in EVERYTHING},
     )
 
 
@@ -95,10 +95,10 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     with page.style():
         figure = page.full(3.6)
         ends, hardness = figure.subplots(1, 2, width_ratios=(1.5, 1))
-        names = [name for name in (_ALONE, *_TRAINED) if name in summaries]
+        names = [name for name in (ALONE, *EVERYTHING) if name in summaries]
         _ends(ends, summaries, names)
         ends.set_title(f"(a) trained decoders end far: {verdicts['far']};\nK, Q alone obey: {verdicts['frozen']}")
-        trained = [name for name in names if name != _ALONE]
+        trained = [name for name in names if name != ALONE]
         costs(hardness, summaries, trained)
         hardness.set_title(f"(b) hard attention would\nraise the loss: {verdicts['soft']}")
         figure.suptitle(f"A trained decoder of wider heads as a hierarchy of SVMs: {verdicts['hope']}")
