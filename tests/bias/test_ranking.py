@@ -98,12 +98,12 @@ def test_a_run_that_has_not_selected_yet_is_not_decided():
 
 
 def test_a_convex_head_selects_no_single_token_where_the_label_is_minus_one():
-    layers = jax.vmap(lambda key: data.mlp(key, n=3, T=4, d=6))(jax.random.split(jax.random.key(2), SEEDS))
+    layers = jax.vmap(lambda key: data.mlp(key, n=3, T=4, d=5))(jax.random.split(jax.random.key(2), SEEDS))
     given = {"optimizer": descent.normalized_gd(0.1, 0.0, 0.0), "steps": 1000, "snapshots": (100, 300, 1000)}
     found = {}
     for label in (1.0, -1.0):
         alike = Problem(**layers.arrays | {"Y": jnp.full_like(layers.Y, label)})
-        run = descent.train_batch(jnp.zeros((SEEDS, 6, 6)), alike, head=heads.mlp, **given)
+        run = descent.train_batch(jnp.zeros((SEEDS, 5, 5)), alike, head=heads.mlp, **given)
         found[label] = bias.rank(run, alike, ["frobenius", "nuclear"])
     assert found[1.0].saturated.mean() > 0.8
     assert not found[-1.0].saturated.any()
@@ -137,7 +137,7 @@ def test_factors_are_ranked_by_their_product():
     factors = Factored(*map(jnp.asarray, (U * root, np.swapaxes(Vt, -1, -2) * root)))
     run = run_along(W)._replace(weights=jax.tree.map(lambda leaf: leaf[:, -1], factors), snapshots=factors)
     np.testing.assert_allclose(attention.matrix(factors), W, atol=1e-9)
-    assert bias.rank(run, problems(), ["nuclear"]).verdict.norms == ("nuclear",)
+    assert bias.rank(run, problems(), NORMS).verdict.norms == ("nuclear",)
 
 
 def test_a_trained_run_is_ranked_and_said():

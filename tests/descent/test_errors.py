@@ -3,6 +3,7 @@
 import inspect
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import jax
@@ -100,7 +101,7 @@ def test_a_value_out_of_range_is_named(call, message, value):
 
 
 SPANNED = "^optimizer: expected one that moves Spanned weights along their gradient"
-TEXT = data.language(KEY, m=3, n=4, d=6, V=5, entropy=0.2)
+TEXT = partial(data.language, KEY, m=3, n=4, d=6, V=5, entropy=0.2)
 TWO, TWO_HEADS = MODELS["two heads"]()[0], models.summed(2)
 BOUNDED = svm.nuclear_of_rank(2)
 
@@ -119,7 +120,7 @@ BOUNDED = svm.nuclear_of_rank(2)
         ),
         (lambda: train(Spanned(ZERO, PROBLEM.Z), optimizer=optax.adam(0.1)), SPANNED),
         (lambda: train(Spanned(ZERO, PROBLEM.Z), optimizer=FALLING), SPANNED),
-        (lambda: language.train(TEXT, optimizer=FALLING), "^optimizer: expected one that moves W along its gradient"),
+        (lambda: language.train(TEXT(), optimizer=FALLING), "^optimizer: expected one that moves W along its gradient"),
         (lambda: descent.falling(optax.adam(0.1)), "^optimizer: expected one that moves along the gradient, .* found "),
         (lambda: descent.relative(FALLING), "^optimizer: expected one that moves along the gradient"),
         (
