@@ -21,13 +21,15 @@ def inverse_root(
     """
     # NumPy has no inverse of triangles, and its Cholesky fails for all matrices if it does for one.
     factor, pivoted, invert = get_lapack_funcs(("potrf", "pstrf", "trtri"), (symmetric,))
-    R = symmetric.copy()
+    R, singular = symmetric.copy(), np.zeros(len(symmetric), bool)
     for k, matrix in enumerate(R):
         # LAPACK's columns are rows here: an upper triangle is a lower one.
         upper, stopped = factor(matrix.T, overwrite_a=True)
+        singular[k] = stopped > 0
         R[k] = invert(upper, overwrite_c=True)[0].T
-        if stopped or (least[k] * np.diagonal(R[k]) ** 2 >= 1).any():
-            R[k] = _of_singular(pivoted, invert, symmetric[k], least[k])
+    singular |= (least * np.diagonal(R, axis1=-2, axis2=-1) ** 2 >= 1).any(axis=-1)
+    for k in np.flatnonzero(singular):
+        R[k] = _of_singular(pivoted, invert, symmetric[k], least[k])
     return R
 
 
