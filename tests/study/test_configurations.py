@@ -14,7 +14,7 @@ from jaxattn.study.commands import figures, judge, train
 from jaxattn.study.configuration import composition
 from jaxattn.study.configuration.names import experiments
 from jaxattn.study.mistakes import UsageError
-from jaxattn.study.settings import texts, training
+from jaxattn.study.settings import recording, texts, training
 from jaxattn.study.style import page, table
 from tests.experiments.test_claims import module_of
 
@@ -53,7 +53,9 @@ def test_every_experiment_is_small_at_size_small(name):
     configs = configurations(name, "size=small")
     assert 1 <= len(configs) <= min(4, len(configurations(name)))
     for config in configs:
-        assert composition.setting_of(config).seeds == (8 if config.svm.solver is None else 2)
+        setting = composition.setting_of(config)
+        assert setting.seeds == (8 if config.svm.solver is None else 2)
+        assert recording.shapes(setting)
 
 
 def test_a_record_depends_on_the_fields_of_its_setting_alone():
