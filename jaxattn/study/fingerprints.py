@@ -160,7 +160,6 @@ class _Code:
         self.kept = functools.cache(self._kept)
         self.sources = functools.cache(functools.partial(_sources, root))
         self._root = root
-        self._resolving: set[str] = set()
 
     def _module(self, name: str) -> _Module:
         file = self.file(name)
@@ -182,10 +181,11 @@ class _Code:
             waiting |= frozenset().union(*self.uses(definition).values()) - reached
         return frozenset(reached)
 
-    def _resolve(self, path: str) -> frozenset[Definition]:
+    def _resolve(self, path: str, behind: frozenset[str] = frozenset()) -> frozenset[Definition]:
         """Return what a dotted path leads to: nothing in an installed package, several after conditional imports.
 
-        It is all of a module or package that binds no such name.
+        It is all of a module or package that binds no such name, or only imports it from itself, as a package does with
+        a compiled module; `behind` are the paths that led here.
         """
         parts = path.split(".")
         length = next((k for k in range(len(parts), 0, -1) if self.file(".".join(parts[:k]))), 0)
@@ -198,11 +198,9 @@ class _Code:
             hiding = self.module(above).imported.get(parts[-1], set()) - {path} if above else ()
             return frozenset().union(*map(self.resolve, hiding)) or frozenset({Definition(module, _ALL)})
         source, name = self.module(module), rest[0]
-        # A package may import from itself what no file of its own defines, such as a compiled module.
-        self._resolving.add(path)
-        imports = {".".join([one, *rest[1:]]) for one in source.imported.get(name, ())} - self._resolving
-        leads = [self.resolve(one) for one in imports]
-        self._resolving.remove(path)
+        behind = behind | {path}
+        imports = {".".join([one, *rest[1:]]) for one in source.imported.get(name, ())} - behind
+        leads = [self._resolve(one, behind) for one in imports]
         if name in source.bound or not leads:
             leads.append(frozenset({Definition(module, name if name in source.bound else _ALL)}))
         return frozenset().union(*leads)
