@@ -10,19 +10,16 @@ from jaxtyping import PRNGKeyArray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.bias.verdict import CLOSE
-from jaxattn.experiments.beyond.hierarchy.claims import ALL, FAR, HALF, all_obey, estimate
-from jaxattn.experiments.beyond.hierarchy.figure import costs
+from jaxattn.experiments.beyond.hierarchy.claims import ALL, FAR, HALF, HOPE, OURS, all_obey, estimate, most_are_soft
+from jaxattn.experiments.beyond.hierarchy.figure import costs, levels
 from jaxattn.experiments.beyond.hierarchy.measure import measure
-from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Setting, Source, claim
-from jaxattn.study.claims.criteria import above, below
+from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, claim
+from jaxattn.study.claims.criteria import below
 from jaxattn.study.estimates import estimated, mean, number, quantiles
 from jaxattn.study.style import page, palette
 
 ALONE = "K, Q alone"
 EVERYTHING = ("Adam", "AdamW", "Muon", "text, AdamW")
-_HOPE = Source("arXiv 2308.16898", "abstract: the interpretation of transformers as a hierarchy of SVMs", Setting.OURS)
-_OURS = Source("jaxattn", "decoders as people train them", Setting.OURS)
 
 
 def estimate_run(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
@@ -35,7 +32,7 @@ def estimate_run(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 @claim(
     "wide-heads:frozen",
-    _OURS,
+    OURS,
     "With inputs and readout fixed, wider K and Q obey the nuclear norm.",
     TRAINED,
 )
@@ -49,7 +46,7 @@ def _frozen(runs: Datasets) -> Judgement:
 
 @claim(
     "wide-heads:hope",
-    _HOPE,
+    HOPE,
     "A trained decoder of wider heads is a hierarchy of SVMs: each of its heads separates the tokens that it selects "
     "from the others with the largest margin.",
     TRAINED,
@@ -63,7 +60,7 @@ def _hope(runs: Datasets) -> Judgement:
 
 @claim(
     "wide-heads:far",
-    _OURS,
+    OURS,
     "Width does not bring heads near an Att-SVM: the best head of a decoder ends far from it in the Frobenius and "
     "nuclear norms.",
     TRAINED,
@@ -75,18 +72,12 @@ def _far(runs: Datasets) -> Judgement:
 
 @claim(
     "wide-heads:soft",
-    _OURS,
+    OURS,
     "In most decoders of wider heads, hard attention would raise the loss.",
     TRAINED,
 )
 def _soft(runs: Datasets) -> Judgement:
-    return Judgement(
-        [
-            above(f"share of seeds whose loss hard attention would raise, {name}", number(runs[name], "softer"), HALF)
-            for name in EVERYTHING
-        ],
-        numbers={f"median change of log loss, {name}": float(runs[name]["costs_50"]) for name in EVERYTHING},
-    )
+    return most_are_soft(runs, EVERYTHING)
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
@@ -118,9 +109,7 @@ def _ends(axes: Axes, summaries: Datasets, names: Sequence[str]) -> None:
         parts = [np.concatenate([run[f"{ends}{part}"].values for run in runs]) for part in ("", "_low", "_high")]
         look = {"color": colour, "marker": marker, "markersize": 4, "linestyle": "none", "label": label}
         page.bars(axes, np.concatenate(places), *parts, **look)
-    for level, label in ((CLOSE, f"obeys: above {CLOSE}"), (FAR, f"far: below {FAR}")):
-        axes.axhline(level, color=palette.GUIDE, linewidth=0.7)
-        axes.text(len(names) - 0.5, level, label, fontsize=page.SMALLEST, color=palette.GUIDE, va="bottom", ha="right")
+    levels(axes, len(names) - 0.5, ha="right")
     axes.set_xticks(range(len(names)), names)
     axes.set(ylabel="margin ratio at the end", ylim=(-0.15, 1.1))
     axes.legend(loc="center right", bbox_to_anchor=(1.0, 0.6))

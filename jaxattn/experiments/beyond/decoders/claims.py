@@ -8,9 +8,9 @@ import jax
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn.experiments.beyond.hierarchy.claims import ALL, FAR, HALF, all_obey, estimate
-from jaxattn.study.claims import TRAINED, Datasets, Judgement, Setting, Source, claim
-from jaxattn.study.claims.criteria import Number, above, below
+from jaxattn.experiments.beyond.hierarchy.claims import ALL, FAR, HALF, HOPE, OURS, all_obey, estimate, most_are_soft
+from jaxattn.study.claims import TRAINED, Datasets, Judgement, claim
+from jaxattn.study.claims.criteria import Number, below
 from jaxattn.study.estimates import estimated, mean, number
 
 # The runs: everything is trained, but for the last.
@@ -18,8 +18,6 @@ OPTIMIZERS = ("Adam", "AdamW", "SGD with momentum", "Muon", "normalized descent"
 TASKS = ("largest token", "induction", "language", "digits")
 FOUR, ROTARY, FROZEN = "four layers of two heads", "rotary positions", "rotary positions, K and Q alone"
 EVERYTHING = (*OPTIMIZERS, *TASKS, FOUR, ROTARY)
-_HOPE = Source("arXiv 2308.16898", "abstract: the interpretation of transformers as a hierarchy of SVMs", Setting.OURS)
-_OURS = Source("jaxattn", "decoders as people train them", Setting.OURS)
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
@@ -52,7 +50,7 @@ def _far(runs: Datasets, names: Sequence[str]) -> Judgement:
 
 @claim(
     "decoders:hope",
-    _HOPE,
+    HOPE,
     "Whatever the optimizer, a trained decoder is a hierarchy of SVMs: each of its heads separates the tokens that it "
     "selects from the others with the largest margin.",
     TRAINED,
@@ -67,7 +65,7 @@ def _hope(runs: Datasets) -> Judgement:
 
 @claim(
     "decoders:optimizers",
-    _OURS,
+    OURS,
     "No optimizer brings heads near an Att-SVM: under each of five, the best head ends far from it in the Frobenius, "
     "nuclear and spectral norms.",
     TRAINED,
@@ -78,7 +76,7 @@ def _optimizers(runs: Datasets) -> Judgement:
 
 @claim(
     "decoders:tasks",
-    _OURS,
+    OURS,
     "Nor does a task, with its loss in the log domain: on each of four, the best head ends far from an Att-SVM.",
     TRAINED,
 )
@@ -87,7 +85,7 @@ def _tasks(runs: Datasets) -> Judgement:
 
 
 @claim(
-    "decoders:depth", _OURS, "Nor does depth: of four layers of two heads, the best ends far from an Att-SVM.", TRAINED
+    "decoders:depth", OURS, "Nor does depth: of four layers of two heads, the best ends far from an Att-SVM.", TRAINED
 )
 def _depth(runs: Datasets) -> Judgement:
     return _far(runs, [FOUR])
@@ -95,7 +93,7 @@ def _depth(runs: Datasets) -> Judgement:
 
 @claim(
     "decoders:positions",
-    _OURS,
+    OURS,
     "Nor do rotary positions: the best head ends far from the Att-SVM of heads whose keys and queries turn.",
     TRAINED,
 )
@@ -105,7 +103,7 @@ def _positions(runs: Datasets) -> Judgement:
 
 @claim(
     "decoders:frozen",
-    _OURS,
+    OURS,
     "With inputs and readout fixed, K and Q with rotary positions obey the nuclear norm among all heads whose keys and "
     "queries turn.",
     TRAINED,
@@ -124,19 +122,13 @@ def _last(runs: Datasets, name: str) -> Number:
 
 @claim(
     "decoders:soft",
-    _OURS,
+    OURS,
     "In most decoders that have learned their task, hard attention would raise the loss, whatever the optimizer, task, "
     "depth or positions.",
     TRAINED,
 )
 def _soft(runs: Datasets) -> Judgement:
-    return Judgement(
-        [
-            above(f"share of seeds whose loss hard attention would raise, {name}", number(runs[name], "softer"), HALF)
-            for name in EVERYTHING
-        ],
-        numbers={f"median change of log loss, {name}": float(runs[name]["costs_50"]) for name in EVERYTHING},
-    )
+    return most_are_soft(runs, EVERYTHING)
 
 
 CLAIMS = (_hope, _optimizers, _tasks, _depth, _positions, _frozen, _soft)

@@ -9,9 +9,8 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.bias.verdict import CLOSE
 from jaxattn.experiments.beyond.decoders import claims
-from jaxattn.experiments.beyond.hierarchy.figure import costs, short
+from jaxattn.experiments.beyond.hierarchy.figure import costs, levels, short
 from jaxattn.study.claims import Datasets, Judgements, total
 from jaxattn.study.style import page, palette
 
@@ -62,9 +61,7 @@ def _ends(axes: Axes, summaries: Datasets, names: Sequence[str]) -> None:
     ):
         parts = [[float(end[f"{estimate}{part}"]) for end in found] for part in ("", "_low", "_high")]
         page.bars(axes, places, *parts, color=colour, marker=mark, linestyle="none", label=label)
-    for level, label in ((CLOSE, f"obeys: above {CLOSE}"), (claims.FAR, f"far: below {claims.FAR}")):
-        axes.axhline(level, color=palette.GUIDE, linewidth=0.7)
-        axes.text(0.0, level, label, fontsize=page.SMALLEST, color=palette.GUIDE, va="bottom")
+    levels(axes, 0.0)
     labels = [
         _NAMES.get(name, name) if len(summaries[name]["head"]) == 1 else f"{_NAMES.get(name, name)}, {short(head)}"
         for name, head in heads

@@ -29,8 +29,8 @@ STOPPED, LAYERS = "inputs and readout for 500 steps", "two layers of attention a
 # against ||W|| is a mean difference of at most SAME. W carries the margin if its growth is at least CARRIED of the
 # margin's, in logarithms over the last decade of steps, and does not if it is at most LEFT.
 ALL, HALF, FAR, SAME, CARRIED, LEFT = 0.8, 0.5, 0.8, 0.05, 0.8, 0.5
-_HOPE = Source("arXiv 2308.16898", "abstract: the interpretation of transformers as a hierarchy of SVMs", Setting.OURS)
-_OURS = Source("jaxattn", "decoders as people train them", Setting.OURS)
+HOPE = Source("arXiv 2308.16898", "abstract: the interpretation of transformers as a hierarchy of SVMs", Setting.OURS)
+OURS = Source("jaxattn", "decoders as people train them", Setting.OURS)
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
@@ -137,13 +137,24 @@ def all_obey(runs: Datasets, names: Sequence[str], least: float = ALL, norm: str
     ]
 
 
+def most_are_soft(runs: Datasets, names: Sequence[str]) -> Judgement:
+    """In most seeds of each of these runs hard attention must raise the loss."""
+    return Judgement(
+        [
+            above(f"share of seeds whose loss hard attention would raise, {name}", number(runs[name], "softer"), HALF)
+            for name in names
+        ],
+        numbers={f"median change of log loss, {name}": float(runs[name]["costs_50"]) for name in names},
+    )
+
+
 def _ends(runs: Datasets, names: Sequence[str]) -> dict[str, Number]:
     return {f"nuclear margin ratio at the end, {name}": last for name, last in _shares(runs, names, "last").items()}
 
 
 @claim(
     "hierarchy:frozen",
-    _OURS,
+    OURS,
     "With inputs and readout fixed, W obeys the Frobenius norm, and K and Q the nuclear norm.",
     TRAINED,
 )
@@ -155,7 +166,7 @@ def _frozen(runs: Datasets) -> Judgement:
     )
 
 
-@claim("hierarchy:inputs", _OURS, "As soon as the inputs are trained too, no head obeys an Att-SVM.", TRAINED)
+@claim("hierarchy:inputs", OURS, "As soon as the inputs are trained too, no head obeys an Att-SVM.", TRAINED)
 def _inputs(runs: Datasets) -> Judgement:
     return Judgement(
         _none_obeys(runs, ["inputs"]),
@@ -167,7 +178,7 @@ def _inputs(runs: Datasets) -> Judgement:
 
 @claim(
     "hierarchy:ladder",
-    _OURS,
+    OURS,
     "On every rung above it, up to a decoder as people train it, the heads end far from the Att-SVM of the tokens "
     "that they select.",
     TRAINED,
@@ -192,7 +203,7 @@ def _ladder(runs: Datasets) -> Judgement:
 
 @claim(
     "hierarchy:carried",
-    _OURS,
+    OURS,
     "Where heads obey, W carries the growth of the margin; where the inputs are trained, they carry it.",
     TRAINED,
 )
@@ -211,7 +222,7 @@ def _carried(runs: Datasets) -> Judgement:
 
 @claim(
     "hierarchy:slow",
-    _OURS,
+    OURS,
     "Inputs that learn a thousand times more slowly than K and Q only delay this: no head obeys.",
     TRAINED,
 )
@@ -221,7 +232,7 @@ def _slow(runs: Datasets) -> Judgement:
 
 @claim(
     "hierarchy:bounded",
-    _OURS,
+    OURS,
     "A norm for what K and Q read, which keeps the inputs from growing there, brings the Att-SVM back.",
     TRAINED,
 )
@@ -235,7 +246,7 @@ def _bounded(runs: Datasets) -> Judgement:
 
 @claim(
     "hierarchy:readout",
-    _OURS,
+    OURS,
     "If the inputs are fixed, training the readout too only slows the clock: at the same ||W|| the margin ratio is "
     "that of K and Q alone.",
     TRAINED,
@@ -258,7 +269,7 @@ def _of_readout(runs: Datasets) -> Number:
 
 @claim(
     "hierarchy:stopped",
-    _OURS,
+    OURS,
     "If the rest stops after some steps and K and Q go on, the head obeys the nuclear norm.",
     TRAINED,
 )
@@ -268,7 +279,7 @@ def _stopped(runs: Datasets) -> Judgement:
 
 @claim(
     "hierarchy:layers",
-    _OURS,
+    OURS,
     "In two layers of which only the attention is trained, every head obeys the nuclear norm: a hierarchy of two SVMs.",
     TRAINED,
 )
@@ -283,7 +294,7 @@ def _layers(runs: Datasets) -> Judgement:
 
 @claim(
     "hierarchy:hope",
-    _HOPE,
+    HOPE,
     "A trained decoder is a hierarchy of SVMs: each of its heads separates the tokens that it selects from the others "
     "with the largest margin.",
     TRAINED,
@@ -300,24 +311,17 @@ def _hope(runs: Datasets) -> Judgement:
 
 @claim(
     "hierarchy:soft",
-    _OURS,
+    OURS,
     "In most decoders with a norm, hard attention would raise the loss: heads are not on their way to single tokens.",
     TRAINED,
 )
 def _soft(runs: Datasets) -> Judgement:
-    names = TRAINED_INPUTS[3:]
-    return Judgement(
-        [
-            above(f"share of seeds whose loss hard attention would raise, {name}", number(runs[name], "softer"), HALF)
-            for name in names
-        ],
-        numbers={f"median change of log loss, {name}": float(runs[name]["costs_50"]) for name in names},
-    )
+    return most_are_soft(runs, TRAINED_INPUTS[3:])
 
 
 @claim(
     "hierarchy:least-change",
-    _OURS,
+    OURS,
     "What a trained head has in common with the Att-SVM is no more than what the least change from its start gives.",
     TRAINED,
 )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from jaxattn.bias.verdict import CLOSE
 from jaxattn.experiments.beyond.hierarchy import claims
 from jaxattn.study.claims import Datasets, Judgements, total
 from jaxattn.study.style import page, palette
@@ -21,7 +23,6 @@ _COURSES = {
     claims.SLOW: (palette.TEAL, ":", "inputs, 1000 times slower"),
     claims.NORMED: (palette.SKY, (0, (5, 1, 1, 1)), "inputs, a norm for K, Q"),
 }
-_ASKED = 0.97
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
@@ -52,7 +53,7 @@ def _courses(axes: Axes, summaries: Datasets) -> None:
             run = summaries[name].isel(head=0).sel(norm="nuclear")
             curves = (run[f"ratio_{q}"].values for q in (50, 10, 90))
             page.band(axes, run["size_50"].values, *curves, color=colour, linestyle=dashes, marker=".", label=label)
-    axes.axhline(_ASKED, color=palette.GUIDE, linewidth=0.7)
+    axes.axhline(CLOSE, color=palette.GUIDE, linewidth=0.7)
     axes.set(xscale="log", xlabel=r"$\|W\|_F$", ylabel="nuclear margin ratio", xlim=(0.3, None), ylim=(-0.1, 1.7))
     axes.set_yticks(np.linspace(0, 1, 6))
     axes.set_title("(a) along the training, against the clock $\\|W\\|_F$")
@@ -69,11 +70,18 @@ def _ends(axes: Axes, summaries: Datasets, names: Sequence[str]) -> None:
     ):
         parts = [[float(end[f"{estimate}{part}"]) for end in ends] for part in ("", "_low", "_high")]
         page.bars(axes, places, *parts, color=colour, marker=mark, linestyle="none", label=label)
-    axes.axhline(_ASKED, color=palette.GUIDE, linewidth=0.7)
+    axes.axhline(CLOSE, color=palette.GUIDE, linewidth=0.7)
     labels = [name if len(summaries[name]["head"]) == 1 else f"{name}, {short(head)}" for name, head in heads]
     axes.set_xticks(places, labels, rotation=40, ha="right", fontsize=page.SMALLEST)
     axes.set(ylabel="nuclear margin ratio", ylim=(-0.1, 1.02))
     axes.legend(loc="upper right")
+
+
+def levels(axes: Axes, x: float, **place: Any) -> None:
+    """Draw the ratios above which a head obeys and below which it is far, with their names at x."""
+    for level, label in ((CLOSE, f"obeys: above {CLOSE}"), (claims.FAR, f"far: below {claims.FAR}")):
+        axes.axhline(level, color=palette.GUIDE, linewidth=0.7)
+        axes.text(x, level, label, fontsize=page.SMALLEST, color=palette.GUIDE, va="bottom", **place)
 
 
 def short(head: str) -> str:
