@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from operator import itemgetter
 from typing import Any
 
 import jax
@@ -35,8 +36,8 @@ _DIMS = {
 }
 # Starts in the cone: W_alpha, and random directions on its boundary. Points there whose risk is compared.
 _STARTS, _SAMPLES = 8, 200
-# Newton steps of all paths of a seed, in solutions of a max-margin problem.
-_STEPS = 10
+# Newton steps of a round, and rounds: most points need few steps, and do not wait for the others.
+_STEPS, _ROUNDS = 10, 5
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,9 @@ class LocalPaths:
         data_key, weights_key = keys(seed, root)
         problem = from_words(self.law)(data_key)
         starts = _starts(weights_key, jnp.zeros((problem.d, problem.d)), jnp.ones(()))
+        of_starts = jax.vmap(partial(regularization.local_path, problem, self.radii()))
         own = {"data_key": data_key, "samples_key": noise_key(seed, root)}
-        return _arrays(problem, own, tokens.optimal(problem), self._paths()(problem, starts))
+        return _arrays(problem, own, tokens.optimal(problem), of_starts(starts))
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
         """Draw the problems of some seeds, choose tokens, and follow the paths."""
@@ -86,28 +88,43 @@ class LocalPaths:
         problems = batch.over_seeds(from_words(self.law), data_keys)
         alpha, W = _locally_optimal(problems)
         starts = batch.over_seeds(_starts, weights_keys, W, batch.over_seeds(cone, problems, alpha, W))
-        steps = len(self.radii()) * _STARTS * _STEPS
-        of_paths = effort.solving(self.seeds, problems.n * (problems.T - 1), steps)
         own = {"data_key": data_keys, "samples_key": batch.over_seeds(noise_key, seeds, shared=(root,))}
-        return _arrays(problems, own, alpha, batch.over_seeds(self._paths(), problems, starts, effort=of_paths))
+        return _arrays(problems, own, alpha, self._paths(problems, starts))
 
     def outcome(self, record: Record) -> dict[str, int]:
         """Count the seeds whose path from W_alpha is solved on every radius, and the others."""
         kept = sum(int(record.read("solved", part)[:, 0].all(axis=1).sum()) for part in record.blocks())
         return {"kept": kept, "unsolved": self.seeds - kept}
 
-    def _paths(self) -> Any:
-        return _paths_of(self.loss, self.head, self.radii)
+    def _paths(self, problems: Problem, starts: Float[np.ndarray, "seeds start d d"]) -> regularization.LocalPath:
+        """Follow the paths, each radius as a lane of its own; those not solved go on from where they are."""
+        radii = self.radii()
+        shape = (*starts.shape[:2], radii.size)
+        seed, start, radius = np.indices(shape).reshape(3, -1)
+        W, residual, solved = starts[seed, start], np.zeros(seed.size), np.zeros(seed.size, bool)
+        points = self.seeds * shape[1] * shape[2]
+        compiled = effort.solving(points, problems.n * (problems.T - 1), _STEPS)
+        point, left = _point(self.loss, self.head), np.arange(seed.size)
+        for _ in range(_ROUNDS):
+            problem = jax.tree.map(itemgetter(seed[left]), problems)
+            given = problem, radii[radius[left]], W[left]
+            W[left], residual[left], solved[left] = batch.over_seeds(point, *given, of=points, effort=compiled)
+            left = left[~solved[left]]
+            if not left.size:
+                break
+        found: Any = (leaf.reshape(*shape, *leaf.shape[1:]) for leaf in (W, residual, solved))
+        return regularization.LocalPath(*found)
 
 
 @lru_cache(maxsize=16)
-def _paths_of(loss: losses.Loss, head: heads.Head, radii: Radii) -> Any:
-    """Return the paths as a function of problem and starts; one object per setting, so that it compiles once."""
+def _point(loss: losses.Loss, head: heads.Head) -> Any:
+    """Return a round of a path on one radius as a function of problem, radius and start; one object per setting."""
 
-    def paths(problem: Problem, starts: Float[Array, "start d d"]) -> regularization.LocalPath:
-        return jax.vmap(lambda W: regularization.local_path(problem, radii(), W, loss=loss, head=head))(starts)
+    def point(problem: Problem, R: Float[Array, ""], W: Float[Array, "d d"]) -> regularization.LocalPath:
+        path = regularization.local_path(problem, R[None], W, loss=loss, head=head, most=_STEPS)
+        return jax.tree.map(itemgetter(0), path)
 
-    return jax.jit(paths)
+    return jax.jit(point)
 
 
 def cone(problem: Problem, alpha: Int[Array, " n"], W: Float[Array, "d d"]) -> Float[Array, ""]:
