@@ -21,10 +21,6 @@ def against(criteria: Sequence[str], numbers: Sequence[Mapping[str, Any]]) -> st
     where the threshold is 0). A yes or no, such as "1: it does", is at no distance from what is asked for: among equal
     outcomes it comes last.
 
-    Args:
-        criteria: of the statement, at least one, in words.
-        numbers: of the same criteria, as `Criterion.numbers` has them.
-
     Example:
         >>> from jaxattn.study.claims import Number, above
         >>> criteria = above("x", Number.exact(3), 1), above("y", Number(2, 1.5, 2.5), 1)

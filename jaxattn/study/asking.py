@@ -81,11 +81,7 @@ class Question:
         return self.folder / f"ranking-{self.digest}.zarr"
 
     def answer(self) -> Answer | None:
-        """Return the ranking that is kept; None if there is none.
-
-        Raises:
-            RecordError: something else is in its place.
-        """
+        """Return the ranking that is kept; None if there is none. RecordError: something else is in its place."""
         if os.path.lexists(self.path):
             return Answer.of(records.load_dataset(self.path))
         records.check_place(self.path)

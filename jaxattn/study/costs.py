@@ -51,11 +51,7 @@ _counting: list[tuple[Costs, Report]] = []
 
 @contextmanager
 def counted(report: Report) -> Iterator[Costs]:
-    """Count this process's costs in a `with` block; the seconds are known at its end.
-
-    Args:
-        report: called when XLA begins or ends compiling a program.
-    """
+    """Count this process's costs in a `with` block, and report when XLA begins or ends compiling."""
     _listen()
     costs, began, show = Costs(), time.perf_counter(), warnings.showwarning
 

@@ -37,8 +37,7 @@ def on_terminate() -> None:
 def with_parent() -> None:
     """End this process once its parent has ended: a worker whose command is killed would go on computing.
 
-    The main thread is interrupted first, so that it can report that it has stopped. That alone does not end a worker:
-    a pool's takes up its next task.
+    The main thread is interrupted first, so that it can report that it has stopped. A worker would take its next task.
     """
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
 

@@ -29,21 +29,13 @@ _SETTINGS = {
 
 
 def described(study: Any) -> list[str]:
-    """Return what an experiment reproduces, and where it differs: Markdown, line by line.
-
-    Args:
-        study: the `study` part of its configuration.
-    """
+    """Return what an experiment reproduces, and where it differs: Markdown, line by line."""
     notebook = f" The authors' notebook: {study.notebook}." if study.notebook else ""
     return [f"**In the paper:** {study.of}{notebook}", "", f"**Differences from the paper:** {study.departs}", ""]
 
 
 def entry(line: Mapping[str, Any]) -> list[str]:
-    """Return what there is to say of a claim: Markdown, line by line.
-
-    Args:
-        line: of claims.json.
-    """
+    """Return what there is to say of a claim, an entry of claims.json: Markdown, line by line."""
     note = f"{'Why it is not decided: ' * is_withheld(line)}{plain(line['note'])}"
     return [
         f"{plain(line['statement'])} ({line['source']}; {_SETTINGS[line['setting']]})",
@@ -72,12 +64,7 @@ def evidence(line: Mapping[str, Any]) -> str:
 
 
 def in_words(line: Mapping[str, Any], criterion: str) -> str:
-    """Return a criterion for a reader: its outcome is one so far if the claim is not decided whatever it says.
-
-    Args:
-        line: of claims.json, the claim.
-        criterion: of this claim, as it is written there.
-    """
+    """Return a criterion for a reader: its outcome is one so far if its claim is not decided whatever it says."""
     text = criterion.replace("nan [nan, nan]", "not known")
     return re.sub(r"\((met|broken|unclear)(?=[^()]*\)$)", r"(\1 so far", text) if is_withheld(line) else text
 

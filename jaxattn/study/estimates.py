@@ -54,10 +54,7 @@ class Estimator:
 def estimated(run: xarray.Dataset, key: PRNGKeyArray, **estimators: Estimator) -> xarray.Dataset:
     """Return the estimates of a run by name, with the suffixes `_low`, `_high` and `_error`, and the run's attributes.
 
-    Args:
-        run: what was measured; only its attributes are used.
-        key: of the bootstrap. The k-th random estimate has the key `fold_in(key, k)`.
-        estimators: by name.
+    The k-th random estimate has the key `fold_in(key, k)`.
 
     Raises:
         ValueError: two estimates have different coordinates on an axis.
@@ -147,13 +144,9 @@ def read_at(
 ) -> Float[np.ndarray, "*lanes m"]:
     """Return a quantity at other readings of its clock, linear in the clock's logarithm and constant beyond its ends.
 
-    Args:
-        at: the readings, positive.
-        clock: a path, or a norm, that grows along the run.
-        values: the quantity at these.
+    The clock is positive and grows along the run: a path, or a norm.
 
     Example:
-        >>> from jaxattn.study.estimates import read_at
         >>> read_at(np.array([10.0, 500.0]), np.array([1.0, 100.0]), np.array([0.0, 4.0])).tolist()
         [2.0, 4.0]
     """

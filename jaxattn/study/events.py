@@ -19,12 +19,7 @@ class Stage(Enum):
 
 @dataclass(frozen=True)
 class Staged:
-    """A stage begins, for the whole experiment or for one of its runs.
-
-    Attributes:
-        stage: the stage.
-        run: the number of the run, from 1; 0 if the stage concerns all runs.
-    """
+    """A stage begins, of the run with this number from 1, or of all runs if it is 0."""
 
     stage: Stage
     run: int = 0
@@ -32,13 +27,9 @@ class Staged:
 
 @dataclass(frozen=True)
 class Trained:
-    """More seeds of a run are in its record.
+    """This many more seeds of a run are in its record.
 
-    Attributes:
-        seeds: the number of additional seeds.
-        steps: the number of steps made for each of them just now; 0 if they were recorded before, or nothing is
-            trained.
-        seconds: the time this took, including compilation.
+    Each made these steps just now, in so many seconds with compilation; 0 if recorded before, or if nothing is trained.
     """
 
     seeds: int

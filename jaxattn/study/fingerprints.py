@@ -77,7 +77,7 @@ def targets(config: Any) -> Iterator[str]:
 
 
 def contents(config: Any) -> str:
-    """Return a hash of the files that a configuration names, and of all files in folders that it names; "" for none.
+    """Return a hash of the files, and of all in the folders, that a configuration names; "" for none.
 
     Raises:
         UsageError: such a file cannot be read.
@@ -103,11 +103,7 @@ def _texts(config: Any) -> Iterator[str]:
 
 
 def definitions(paths: Iterable[str], root: Path = _ROOT) -> set[Definition]:
-    """Return the definitions that some code depends on.
-
-    Args:
-        paths: dotted paths of modules, or of functions and classes in them.
-        root: the folder that contains the package.
+    """Return the definitions that some code, given by dotted paths, depends on in the package below `root`.
 
     Raises:
         ValueError: a path that leads to no module, or a name that its package does not have.

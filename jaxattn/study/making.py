@@ -55,16 +55,7 @@ def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
 
 
 def _composed(name: str, overrides: Sequence[str], sources: str) -> bytes:
-    """Compose the configurations of all runs.
-
-    Args:
-        name: the experiment.
-        overrides: of its configurations.
-        sources: what else decides the result, so that it is kept under this as well.
-
-    Returns:
-        A list of configurations, pickled: joblib's own unpickling is five times slower.
-    """
+    """Return the configurations of all runs, pickled: joblib's own unpickling is five times slower."""
     del sources
     base = [f"experiment={name}", *overrides]
     composed: dict[tuple[str, ...], DictConfig] = {(): composition.compose(base)}
@@ -93,11 +84,7 @@ def _composed(name: str, overrides: Sequence[str], sources: str) -> bytes:
 
 
 def _filled(template: str, values: Mapping[str, Any]) -> str:
-    """Fill a run's settings into its name, for example "n = {data.n}, R = {weights.margin:g}".
-
-    Raises:
-        UsageError: the name contains what the run does not set.
-    """
+    """Fill a run's settings into its name, for example "n = {data.n}, R = {weights.margin:g}"."""
     try:
         return re.sub(r"\{([^{}:]+):?([^{}]*)\}", lambda match: format(values[match[1]], match[2]), template)
     except KeyError as error:
@@ -107,12 +94,8 @@ def _filled(template: str, values: Mapping[str, Any]) -> str:
 def measured(config: DictConfig, report: Report = unheard, number: int = 0) -> xarray.Dataset:
     """Return the measurement of a configuration's record; recomputed only if solvers or record changed.
 
-    Its attribute `seconds` is the time that both stages took when they were computed.
-
-    Args:
-        config: the configuration of the run.
-        report: called when a stage begins, and when seeds are trained.
-        number: the number of the run in its experiment, from 1.
+    Its attribute `seconds` is the time that both stages took when they were computed. The number counts the runs of an
+    experiment from 1.
     """
     # Before training, so that a mistake in these is found at once.
     solver, measure, code = instantiate(config.svm.solver), _measure(config), _code(config)
@@ -152,21 +135,13 @@ def files(name: str, configs: Sequence[DictConfig], folder: Path) -> list[Path]:
 
 
 def is_made(name: str, configs: Sequence[DictConfig], folder: Path, known: Collection[str]) -> bool:
-    """Return whether records, figure or table, view and claims exist, made from these configurations and this code.
-
-    A clone has the figures but not the records, so everything is run there.
-    """
+    """Return whether all of an experiment's records and files exist, made from these configurations and this code."""
     recorded = all(map(runs.is_recorded, configs))
     return recorded and source(configs) in known and all(path.exists() for path in files(name, configs, folder))
 
 
 def datasets(name: str, configs: Sequence[DictConfig], report: Report = unheard) -> dict[str, xarray.Dataset]:
     """Return what is measured of every run, by their names; missing records and measurements are made.
-
-    Args:
-        name: the experiment's configuration.
-        configs: the configurations of its runs.
-        report: called when a stage begins, and when seeds are trained.
 
     Raises:
         ValueError: `measure` gives two runs the same name.
@@ -188,15 +163,7 @@ def judged(
 
 
 def make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report = unheard) -> list[dict[str, Any]]:
-    """Train and measure what is missing, write an experiment's figure or table, and return the entries of its claims.
-
-    What its picture on the site shows is written beside the figure, if the experiment has a view.
-
-    Args:
-        name: the experiment's configuration.
-        configs: the configurations of its runs.
-        folder: the folder of the figures.
-        report: called when a stage begins, and when seeds are trained.
+    """Train and measure what is missing, write figure or table and view, and return the entries of the claims.
 
     Raises:
         ValueError: a measured number is NaN, so that nothing can be drawn.

@@ -61,8 +61,7 @@ class _Row:
 class Board:
     """The numbers of experiments made, running and waiting, the state of each running one, and the time left.
 
-    Args:
-        shown: whether to show a live display. Default: if the output is a terminal.
+    It is shown live if `shown`, by default if the output is a terminal.
     """
 
     def __init__(self, shown: bool | None = None) -> None:
@@ -94,12 +93,7 @@ class Board:
             self.say(f"jaxattn: {text}")
 
     def expect(self, seconds: Mapping[str, float | None], processes: int) -> None:
-        """Show experiments from now on.
-
-        Args:
-            seconds: the previous duration of each experiment to be made; None if unknown.
-            processes: the number of processes that make them side by side.
-        """
+        """Show experiments from now on, by their previous durations, and how many processes make them."""
         self._seconds, self._processes = dict(seconds), processes
         self._waiting = set(seconds)
         self._phase = None
@@ -187,12 +181,7 @@ def waiting(text: str) -> Iterator[None]:
 
 @contextmanager
 def bar(name: str, seeds: int) -> Iterator[Report]:
-    """Show a progress bar of a run's trained seeds on the terminal's error output; yield the function that updates it.
-
-    Args:
-        name: the run.
-        seeds: its number of seeds.
-    """
+    """Show a progress bar of a run's seeds on the terminal's error output; yield the function that updates it."""
     # The bars of several processes, which a launcher starts, would overwrite each other.
     hidden = multiprocessing.parent_process() is not None or not is_terminal(sys.stderr)
     columns = (SpinnerColumn(), "{task.description}", BarColumn(), MofNCompleteColumn(), "seeds")
@@ -216,23 +205,13 @@ def is_terminal(output: TextIO) -> bool:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in readable form.
-
-    Example:
-        >>> duration(7.3), duration(190.0)
-        ('7 s', '3:10 min')
-    """
+    """Return a duration in readable form, such as "7 s" or "3:10 min"."""
     whole = round(seconds)
     return f"{whole} s" if whole < 60 else f"{whole // 60}:{whole % 60:02d} min"
 
 
 def _short(number: float) -> str:
-    """Return a large number with three digits.
-
-    Example:
-        >>> _short(4_623_000.0), _short(870.4)
-        ('4.62 M', '870')
-    """
+    """Return a large number with three digits, such as "4.62 M" or "870"."""
     for power, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if number >= power:
             return f"{number / power:.3g}{letter}"

@@ -30,15 +30,7 @@ _READ = {"id", "verdict", "made_from", "seconds"}
 
 
 def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> list[str]:
-    """Make the figures whose records, code or configuration changed, and claims.json.
-
-    Args:
-        names: the experiments.
-        overrides: overrides of their configurations.
-        board: shows the progress.
-
-    Returns:
-        The lines to print at the end.
+    """Make the figures whose records, code or configuration changed, and claims.json; return the lines to print.
 
     Raises:
         UsageError: a mistake in the overrides, no such style, or claims of another version beside those to be made.
@@ -136,9 +128,6 @@ def _write(path: Path, lines: dict[str, dict[str, Any]]) -> None:
 def verdicts(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a table of claims and their verdicts, a line each, in the order of their ids.
 
-    Args:
-        lines: the entries of claims.json.
-
     Example:
         >>> verdicts([{"id": "rate:W", "verdict": "holds"}, {"id": "rate:KQ, exact", "verdict": "not decided"}])
         ['rate:KQ, exact  not decided', 'rate:W          holds']
@@ -149,10 +138,6 @@ def verdicts(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def what_else(others: Sequence[str], seconds: Mapping[str, float]) -> str:
     """Return one line saying how many experiments were not made, what they would take, and how to make them.
-
-    Args:
-        others: the experiments that were not made.
-        seconds: the known durations of experiments in the published size, with another one beside each.
 
     Example:
         >>> what_else(["rate", "flow"], {"rate": 200.0, "flow": 100.0})
@@ -167,12 +152,7 @@ def what_else(others: Sequence[str], seconds: Mapping[str, float]) -> str:
 
 
 def time_taken(seconds: float, processes: int, spent: Costs) -> str:
-    """Return one line on the time taken and what the processes did in it.
-
-    Args:
-        seconds: the elapsed time.
-        processes: the number of processes.
-        spent: the costs of all of them.
+    """Return one line on the elapsed seconds, and on what all processes together did in them.
 
     Example:
         >>> time_taken(80.0, 2, Costs(seconds=130.0, compiling=30.0, programs=400, cached=380))

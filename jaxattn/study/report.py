@@ -71,9 +71,6 @@ def write(folder: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str,
         folder: of the figures and tables.
         studies: the `study` part of each experiment's configuration, in any order.
         lines: the entries of claims.json, in any order.
-
-    Raises:
-        OSError: a page cannot be written.
     """
     lines = sorted(lines, key=lambda line: line["id"])
     of = {name: [line for line in lines if _experiment(line) == name] for name in studies}
@@ -221,20 +218,12 @@ def _changed(changes: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> 
 
 
 def judged_as(line: Mapping[str, Any]) -> str:
-    """Return a claim's verdict, and whether it is a check.
-
-    Args:
-        line: of claims.json.
-    """
+    """Return a claim's verdict, and whether it is a check."""
     return f"{line['verdict']}{', a check' * (line['kind'] == Kind.CHECK)}"
 
 
 def counted(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table of the papers, in the order of their first claims, with their numbers of verdicts by setting.
-
-    Args:
-        lines: the entries of claims.json; checks are not counted.
-    """
+    """Return a table of the papers, in the order of their first claims, with their verdicts by setting."""
     rows = [
         f"In each column: {', '.join(Verdict)}.\n",
         "| paper | in the paper's setting | in one that stands for it | in ours, or by analogy |",
@@ -256,9 +245,6 @@ def by_paper(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, 
 
     A source names its paper before the first comma. Sources that begin with the same arXiv number count as one paper,
     under the shortest of their names.
-
-    Args:
-        lines: of claims.json.
     """
     papers: dict[str, list[Mapping[str, Any]]] = {}
     names: dict[str, str] = {}
@@ -277,11 +263,7 @@ def linked(paper: str) -> str:
 
 
 def summed(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return the number of claims, with checks counted separately, and of each verdict.
-
-    Args:
-        lines: the entries of claims.json.
-    """
+    """Return the number of claims and of each verdict, without checks."""
     findings = [line for line in lines if line["kind"] != Kind.CHECK]
     return f"{len(findings)} claim{'s' * (len(findings) != 1)}: {_summed(findings)}"
 

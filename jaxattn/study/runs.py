@@ -28,10 +28,7 @@ from jaxattn.study.settings import recording
 
 
 def folder(config: DictConfig) -> Path:
-    """Return the folder of a configuration's run, named by the kind of record and a hash of configuration and code.
-
-    Experiments that need the same run share it.
-    """
+    """Return the folder of a configuration's run, named by a hash of configuration and code: equal runs are shared."""
     return _folder(config, fingerprint(config))
 
 
@@ -57,10 +54,7 @@ def code(config: DictConfig) -> list[str]:
 
 
 def fingerprint(config: DictConfig) -> str:
-    """Return a hash of the code that a record depends on, and of the files that its configuration names.
-
-    The code includes a user's own head or law and its imports.
-    """
+    """Return a hash of the code that a record depends on, a user's own included, and of the files that are named."""
     of_code, of_files = fingerprints.of(code(config)), fingerprints.contents(_resolved(config))
     return hashlib.sha256(f"{of_code} {of_files}".encode()).hexdigest() if of_files else of_code
 
@@ -68,9 +62,7 @@ def fingerprint(config: DictConfig) -> str:
 def run(config: DictConfig, report: Report = unheard) -> Path:
     """Draw and train what a configuration describes, unless its record exists, and return the record's path.
 
-    Args:
-        config: the configuration of the run.
-        report: called when seeds are trained; first with those that are already recorded.
+    The first report is of the seeds that are already recorded.
 
     Raises:
         UsageError: values out of range.

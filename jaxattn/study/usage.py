@@ -38,11 +38,7 @@ def overview() -> str:
 
 
 def of(name: str) -> str:
-    """Return the text of `jaxattn NAME --help`: the docstring of the command's module, and the names it accepts.
-
-    Args:
-        name: the command.
-    """
+    """Return the text of `jaxattn NAME --help`: the docstring of the command's module, and the names it accepts."""
     more = []
     if name in _OF_EXPERIMENTS:
         more = ["", "experiments, and what each took when its figure was made (*: a figure of the papers):"]

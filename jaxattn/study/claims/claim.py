@@ -39,8 +39,7 @@ class Setting(StrEnum):
 class Kind(StrEnum):
     """What a verdict tests: a finding of the paper, which numbers may refute, or this program.
 
-    A check states what is true by definition or by algebra. It can fail only if the program is wrong, so checks are
-    listed separately and not counted for any paper.
+    A check is true by definition or by algebra: it can fail only if the program is wrong, and counts for no paper.
     """
 
     FINDING = "finding"
@@ -49,13 +48,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Source:
-    """Where a claim is made.
-
-    Attributes:
-        paper: its number or name.
-        locator: theorem, figure, panel or section.
-        setting: how close the measurement is to the paper's setting.
-    """
+    """Where a claim is made: the paper's number or name, and a theorem, figure, panel or section in it."""
 
     paper: str
     locator: str
@@ -160,11 +153,7 @@ class MissingRunError(KeyError):
 
 
 class Runs(Mapping[str, xarray.Dataset]):
-    """The estimates of an experiment's runs by name; remembers which were read.
-
-    Raises:
-        MissingRunError: a run that was not made is read.
-    """
+    """The estimates of an experiment's runs by name; remembers which were read. MissingRunError: no such run."""
 
     def __init__(self, summaries: Datasets) -> None:
         self._summaries = summaries
@@ -199,10 +188,7 @@ class Runs(Mapping[str, xarray.Dataset]):
 def family(runs: Datasets, settings: Mapping[str, Any]) -> dict[str, xarray.Dataset]:
     """Return the runs with these settings in the YAML, for example `{"weights": "far", "data.spread": 0.0}`.
 
-    Only these count as read.
-
-    Raises:
-        MissingRunError: there are none.
+    Only these count as read. MissingRunError: there are none.
     """
     summaries = runs.unread if isinstance(runs, Runs) else runs
     names = [name for name, run in summaries.items() if settings.items() <= run.attrs.items()]
@@ -286,15 +272,7 @@ class Claim:
 def claim(
     id: str, source: Source, statement: str, needs: Needs = DRAWN, kind: Kind = Kind.FINDING
 ) -> Callable[[Callable[[Datasets], Judgement]], Claim]:
-    """Make a rule into a claim: `@claim("rate:W", SOURCE, "W converges ...", needs=TRAINED)`.
-
-    Args:
-        id: the experiment, a colon, and a name.
-        source: where the paper makes it.
-        statement: what the paper says.
-        needs: what the runs that the rule reads must have.
-        kind: a finding or a check.
-    """
+    """Make a rule into a claim: `@claim("rate:W", SOURCE, "W converges ...", needs=TRAINED)`; see `Claim`."""
     return lambda rule: Claim(id, source, statement, rule, needs, kind)
 
 

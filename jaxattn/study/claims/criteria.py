@@ -43,16 +43,10 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class Criterion:
-    """A number must lie in `[least, most]`.
+    """A number must lie in `[least, most]`; `quantity` names it in words.
 
     The criterion is met if the number's whole interval lies inside, broken if it lies entirely outside, and unclear
     otherwise, or if the number or a bound of its interval is NaN.
-
-    Attributes:
-        quantity: the number in words.
-        value: the number.
-        least: the smallest value allowed.
-        most: the largest value allowed.
     """
 
     quantity: str
@@ -140,14 +134,7 @@ def agrees(quantity: str, mean: float, error: float, expected: float, within: fl
     """Require a mean that agrees with a published mean over as many seeds, which has the same standard error.
 
     The standard error of the difference is sqrt(2) times that of one mean; its interval extends by two of these to each
-    side.
-
-    Args:
-        quantity: what is compared.
-        mean: the measured mean.
-        error: its standard error.
-        expected: the published mean.
-        within: the largest difference, by the interval, at which the two count as equal.
+    side. The two count as equal if the whole interval is at most `within` from 0.
     """
     half = 2 * math.sqrt(2) * float(error)
     difference = float(mean) - float(expected)

@@ -72,10 +72,7 @@ class Experiment:
 
 
 def experiment(path: str) -> Experiment:
-    """Return the experiment that a module defines as EXPERIMENT.
-
-    Args:
-        path: a dotted path, for example `jaxattn.experiments.local.rate`.
+    """Return the experiment that a module, such as `jaxattn.experiments.local.rate`, defines as EXPERIMENT.
 
     Raises:
         ValueError: there is no such module, or no EXPERIMENT in it; the message names it.
@@ -141,15 +138,9 @@ def no_seed(datasets: Datasets) -> str:
 def judged(
     experiment: Experiment, name: str, datasets: Datasets, key: PRNGKeyArray
 ) -> tuple[Datasets | None, list[tuple[Claim, Judgement]]]:
-    """Return the estimates of an experiment, and its claims with their judgements.
+    """Return the estimates of what `measure` returned, and the claims of a configuration with their judgements.
 
     If a measured number is NaN, or a run kept no seed, nothing is estimated and no claim is decided.
-
-    Args:
-        experiment: the experiment.
-        name: the id of the configuration whose claims are judged.
-        datasets: the datasets returned by `measure`, by the name of their run.
-        key: the random key of the bootstrap.
     """
     if wrong := not_a_number(datasets) or ("" if experiment.empty_runs else no_seed(datasets)):
         return None, [(claim, Judgement.withheld(wrong)) for claim in experiment.of(name)]

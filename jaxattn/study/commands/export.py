@@ -69,13 +69,9 @@ def main(arguments: list[str]) -> None:
 
 
 def as_csv(summaries: Datasets) -> str:
-    """Return the numbers that an experiment draws as CSV, a line each.
-
-    Args:
-        summaries: what the experiment estimated of each run, by its name.
+    """Return the numbers that an experiment estimated of each run, as CSV, a line each.
 
     Example:
-        >>> import xarray
         >>> off = xarray.DataArray([0.1, 0.05], {"snapshot": [1, 10]})
         >>> print(as_csv({"W": xarray.Dataset({"off": off}, attrs={"kept": 8})}), end="")
         run,quantity,snapshot,value

@@ -101,10 +101,7 @@ def gather(overrides: Sequence[str], norms: Sequence[Norm] | None = None) -> xar
 
 
 def _configurations(combinations: Sequence[Sequence[str]]) -> list[DictConfig]:
-    """Compose the configurations of a sweep.
-
-    Composing takes a tenth of a second, so it is done once per choice of groups. Plain values are then set directly.
-    """
+    """Compose a sweep once per choice of groups, which takes a tenth of a second, and set plain values directly."""
     composed: dict[tuple[str, ...], DictConfig] = {}
     configs = []
     for combination in combinations:
@@ -195,15 +192,10 @@ def _shared(described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def norms_of(text: str) -> list[Norm]:
-    """Return the norms of a list with commas, each once.
+    """Return the norms of a list with commas, each once: ["2,inf", "max"] of "2,inf,max,2,inf".
 
     Raises:
         ValueError: an unknown norm; the message lists the known ones.
-
-    Example:
-        >>> from jaxattn.study.commands import gather
-        >>> [norm.name for norm in gather.norms_of("2,inf,max,2,1 of columns")]
-        ['2,inf', 'max', '2,1 of columns']
     """
     # Two kinds of names have a comma: "2,inf" and "2,1".
     names = (name.strip() for name in re.split(r",(?!\s*(?:inf|1)\b)", text))
@@ -211,11 +203,7 @@ def norms_of(text: str) -> list[Norm]:
 
 
 def main(arguments: list[str]) -> None:
-    """Gather and write; destination and norms are checked first.
-
-    Raises:
-        ValueError: an unknown norm; the message lists the known ones.
-    """
+    """Gather and write; destination and norms are checked first."""
     tune()
     parser = argparse.ArgumentParser(prog="jaxattn gather", add_help=False)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")

@@ -89,11 +89,7 @@ _SEVERAL = ("--multirun", "-m")
 
 
 def main(arguments: list[str]) -> None:
-    """Check the whole command line, train, rank, and print the answer and where it is.
-
-    Raises:
-        RecordError: something else is in the place of the ranking.
-    """
+    """Check the whole command line, train, rank, and print the answer and where it is."""
     tune()
     words = [argument for argument in arguments if argument not in _SEVERAL]
     if any(key_of(argument) == "checkpoints" for argument in arguments):
@@ -105,12 +101,7 @@ def main(arguments: list[str]) -> None:
 
 
 def of_one(words: Sequence[str]) -> None:
-    """Answer for one setting.
-
-    Raises:
-        UsageError, ValueError: as `checked`.
-        RecordError: something else is in the place of the ranking.
-    """
+    """Answer for one setting."""
     asked = checked(words)
     answer = asked.answer()
     record = asked.train(asked.folder.name)
@@ -125,12 +116,7 @@ def of_one(words: Sequence[str]) -> None:
 
 
 def of_sweep(words: Sequence[str]) -> None:
-    """Answer for all combinations of a sweep, in one table with a row each, one file, and a diagram.
-
-    Raises:
-        UsageError, ValueError: as `checked`, for one of the combinations; or one value for each key.
-        RecordError: something else is in the place of a ranking.
-    """
+    """Answer for all combinations of a sweep, in one table with a row each, one file, and a diagram."""
     combinations = composition.expand(words)
     settings = composition.varied(combinations)
     if not settings[0]:
@@ -196,11 +182,7 @@ def of_checkpoints(arguments: Sequence[str]) -> bias.Ranking:
 
 
 def drawn(draw: Callable[[], Any], folder: Path, name: str, config: DictConfig) -> list[Path]:
-    """Draw a figure in the style of a configuration as PNG and PDF, and return their paths; existing files are kept.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """Draw a figure in the style of a configuration as PNG and PDF, and return their paths; existing files are kept."""
     if config.style:
         style = f"{config.style}\n{fingerprints.contents(config.style)}"
         name = f"{name}-{hashlib.sha256(style.encode()).hexdigest()[:6]}"
@@ -211,13 +193,7 @@ def drawn(draw: Callable[[], Any], folder: Path, name: str, config: DictConfig) 
 def added(folder: Path, names: Sequence[str], make: Callable[[Path], Any]) -> list[Path]:
     """Make files of these names for a folder, completely or not at all, and return their paths; existing ones are kept.
 
-    Args:
-        folder: where the files are put; it exists.
-        names: their names.
-        make: a function that makes them in another folder.
-
-    Raises:
-        OSError: the folder cannot be written.
+    The files are made in another folder, which `make` is given.
     """
     paths = [folder / name for name in names]
     if not all(map(os.path.lexists, paths)):

@@ -130,11 +130,7 @@ def varied(combinations: Sequence[Sequence[str]]) -> list[dict[str, str]]:
 
 
 def check(overrides: Sequence[str]) -> None:
-    """Compose and trace all combinations of a sweep, so that a mistake in the last one is found before the first runs.
-
-    Raises:
-        UsageError: a combination that cannot be trained.
-    """
+    """Compose and trace all combinations of a sweep before the first of them runs."""
     tried: list[Any] = []
     for combination in expand(overrides):
         config = compose(combination)
@@ -142,16 +138,9 @@ def check(overrides: Sequence[str]) -> None:
 
 
 def check_setting(config: DictConfig, setting: recording.Setting, tried: list[Any], named: str = "") -> None:
-    """Trace the setting of a configuration.
+    """Trace the setting of a configuration; raise UsageError, which begins with `named`, if it cannot be trained.
 
-    Args:
-        config: the configuration.
-        setting: its setting.
-        tried: the heads whose numbers are known to be finite; that of the setting is added.
-        named: what an error begins with.
-
-    Raises:
-        UsageError: it cannot be trained.
+    The heads in `tried` are known to give finite numbers; that of the setting is added.
     """
     head = getattr(setting, "head", None)
     try:
@@ -198,11 +187,7 @@ def _described(node: DictConfig) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _instantiated(key: str, described: str) -> Any:
-    """Return one object for each description of a group's value, so that what was compiled for it is found again.
-
-    Raises:
-        UsageError: a value without a target, or a parameter that must be a number is not one.
-    """
+    """Return one object for each description of a group's value, so that what was compiled for it is found again."""
     node = json.loads(described)
     if "_target_" not in node:
         raise UsageError(f"{key}: expected a value with a _target_, found {node}")

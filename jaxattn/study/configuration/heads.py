@@ -71,8 +71,8 @@ def check_output(setting: Any) -> None:
 def check_numbers(setting: Any) -> None:
     """Raise UsageError if the values or slopes of the head are NaN or infinite on all of a few drawn problems.
 
-    They are computed at uniform attention, before anything is trained. One problem with finite values suffices: a head
-    need not be defined everywhere, and seeds that leave its domain are counted as diverged.
+    They are computed at uniform attention. One problem with finite values suffices: a head need not be defined
+    everywhere, and seeds that leave its domain are counted as diverged.
     """
     if not hasattr(setting, "head") or isinstance(setting.law, Spheres):
         return

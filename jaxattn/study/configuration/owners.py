@@ -10,11 +10,7 @@ from jaxattn.study.configuration.names import described, experiments, named
 def of_others(setting: Any, keys: dict[str, str]) -> str:
     """Say which fields of a setting have values of types that another record asks for; "" if none has.
 
-    A field whose own record names a type as well is not looked at: both may take it.
-
-    Args:
-        setting: made from a configuration.
-        keys: of its fields in the configuration, by their names.
+    A field whose own record names a type as well is not looked at: both may take it. The keys are those of the fields.
 
     Example:
         >>> of_others(training, {"law": "data"})

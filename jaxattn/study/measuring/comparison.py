@@ -31,9 +31,8 @@ def compare(
     """Solve the Att-SVM for each seed's selected tokens, and compute the cosine of the trained weights with it.
 
     The selected tokens are those of the final weights. A seed is kept if its weights stayed finite and the solution in
-    every norm is certified optimal (stationary, if the norm has a rank bound). Excluded seeds are counted by reason in
-    the attributes `attempted`, `kept`, `diverged`, `infeasible` and `unsolved`. Further attributes count the kept seeds
-    whose solution is not unique, or not known to be (`doubted`).
+    every norm is certified optimal (stationary, if the norm has a rank bound). Excluded seeds are counted by reason,
+    and kept ones whose solution is not unique, or not known to be (`doubted`).
 
     Args:
         record: a record of a `Training`, as written by `recording.run`.
@@ -127,11 +126,7 @@ def _posed(final: Weights, problem: Problem, finite: Bool[Array, ""]) -> tuple[I
 
 
 def _held_against(snapshots: Weights, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cosines of a seed's snapshots with its solution in each norm, and the solutions' ranks.
-
-    Returns:
-        Cosines, (seed, norm, snapshot), and ranks, (seed, norm).
-    """
+    """Return the cosines of seeds' snapshots, (seed, norm, snapshot), and the solutions' ranks, (seed, norm)."""
     seeds, norms = W.shape[:2]
     if seeds == 0:
         return np.zeros((0, norms, jax.tree.leaves(snapshots)[0].shape[1])), np.zeros((0, norms), int)

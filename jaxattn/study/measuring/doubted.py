@@ -11,14 +11,10 @@ from jaxattn import svm
 
 
 def doubted(solutions: Sequence[svm.Solution], kept: Bool[np.ndarray, " attempts"]) -> dict[str, int]:
-    """Return the counts of `claims.DOUBTED`, for the attributes of a dataset.
+    """Return the counts of `claims.DOUBTED` over kept seeds, from the solutions of all, one batch per norm.
 
     A seed counts as `not_unique` if its solution in some norm is known not to be unique. It counts as
     `uniqueness_unknown` if there is no such norm, but not all solutions are known to be unique.
-
-    Args:
-        solutions: the solutions of all attempts, one batch per norm.
-        kept: the attempts that are compared with them.
     """
     codes = np.stack([np.asarray(one.unique) for one in solutions], axis=1)[kept]
     several = (codes == svm.Unique.NO).any(axis=1)

@@ -9,14 +9,7 @@ from jaxtyping import Bool
 def count(kept: Bool[np.ndarray, " seeds"], **reasons: Bool[np.ndarray, " seeds"]) -> dict[str, int]:
     """Return the attributes `attempted`, `kept`, one for each reason, and `unsolved` for all other seeds.
 
-    Args:
-        kept: whether a seed is kept.
-        reasons: of `claims.EXCLUDED`; a seed that is not kept counts for the first of them that applies.
-
-    Example:
-        >>> kept, diverged = np.array([True, False, False]), np.array([False, True, False])
-        >>> count(kept, diverged=diverged)
-        {'attempted': 3, 'kept': 1, 'diverged': 1, 'unsolved': 1}
+    The reasons are those of `claims.EXCLUDED`; a seed that is not kept counts for the first that applies.
     """
     counts, others = {"attempted": kept.size, "kept": int(kept.sum())}, ~kept
     for reason, applies in reasons.items():

@@ -17,22 +17,14 @@ AT_REST = 0.05
 
 
 def lengths(comparison: xarray.Dataset) -> xarray.DataArray:
-    """Return the Frobenius norms ||W(k) Z|| at the snapshots of a run, (seed, snapshot).
-
-    Args:
-        comparison: with the paths `W(k) z_i`, (seed, snapshot, input, feature), as returned by `comparison.compare`.
-    """
+    """Return the Frobenius norms ||W(k) Z|| at the snapshots of a comparison, (seed, snapshot)."""
     squares = comparison["path"].transpose("seed", "snapshot", "input", "feature") ** 2
     total = squares.sum(("input", "feature"), skipna=False)
     return total.copy(data=np.sqrt(total.values)).rename("length")
 
 
 def growth(length: xarray.DataArray, key: PRNGKeyArray) -> xarray.Dataset:
-    """Estimate p in ||W(k) Z|| ~ k^p over the second half of a run: the mean over seeds with a 95 % interval.
-
-    Args:
-        length: ||W(k) Z||, (seed, snapshot), with the steps of the snapshots, as returned by `lengths`.
-        key: the random key of the bootstrap.
+    """Estimate p in ||W(k) Z|| ~ k^p over the second half of a run, from `lengths`: the mean over seeds.
 
     Returns:
         `growth`, `growth_low` and `growth_high`, and the steps `since` and `until` between which it is measured; all

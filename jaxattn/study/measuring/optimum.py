@@ -41,10 +41,6 @@ def optimum(record: xarray.Dataset, solver: svm.Solver | None = None) -> Optimum
     """Solve the Att-SVM that selects the optimal tokens for each problem of a record.
 
     A seed is kept if its weights, if it was trained, stayed finite and the solution is certified.
-
-    Args:
-        record: a record of a `Training` or a `Landscape`.
-        solver: the solver of the max-margin problems. Default: those suited to the norm.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     problems = of_arrays(arrays)

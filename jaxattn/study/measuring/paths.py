@@ -17,15 +17,10 @@ from jaxattn.study.settings.parameters import weights_of
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare the paths with the Att-SVM solutions of the optimal tokens, in each norm.
+    """Compare the paths of a `Regularization` with the Att-SVM solutions of the optimal tokens, in each norm.
 
     A seed is kept if its path is solved on every radius and both solutions are certified optimal. Excluded seeds are
-    counted by reason in the attributes `attempted`, `kept`, `infeasible` and `unsolved`. Further attributes count the
-    kept seeds whose solution is not unique, or not known to be (`doubted`).
-
-    Args:
-        record: a record of a `Regularization`, as written by `recording.run`.
-        solver: the solver for all norms. Default: those suited to each norm.
+    counted by reason, and kept ones whose solution is not unique, or not known to be (`doubted`).
 
     Returns:
         A dataset with axes `seed`, `norm` and `radius`: `distance`, the Frobenius distance of W / R from the solution

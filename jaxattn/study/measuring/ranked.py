@@ -28,25 +28,13 @@ _PROBLEM = ("X", "Z", "Y", "v")
 def ranked(
     record: xarray.Dataset, norms: Sequence[str | Norm] = bias.NORMS, key: PRNGKeyArray | None = None
 ) -> bias.Ranking:
-    """Compare the seeds of a record with the max-margin problems of several norms, as `bias.rank` does.
+    """Compare the seeds of a `Training` with the max-margin problems of several norms, as `bias.rank` does.
 
     The model is that of the record's configuration. Snapshots at which the weights of all seeds are zero, as at step 0
     from W = 0, are excluded because zero has no direction.
 
-    Args:
-        record: a record of a `Training`, written by `jaxattn train` and read by `records.load`.
-        norms: names or Norms.
-        key: the random key of the bootstrap over seeds. Default: `jax.random.key(0)`.
-
     Raises:
         ValueError: a record of something else, or without snapshots that have a direction; and as in `bias.rank`.
-
-    Example:
-        >>> from pathlib import Path
-        >>> from jaxattn.study.measuring.ranked import ranked
-        >>> record = records.load(Path("runs/training-0123456789ab/record.zarr"))
-        >>> ranked(record, ("frobenius", "nuclear")).verdict.norms
-        ('frobenius',)
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     if lacking := [name for name in (*_PROBLEM, *SERIES) if name not in arrays]:
@@ -103,11 +91,6 @@ def to_dataset(ranking: bias.Ranking) -> xarray.Dataset:
     `_low`, `_high` and `_error`. If the snapshots give no trend or limit it is missing. The attributes are the counts,
     `decades`, the `verdict` in one line, its parts `verdict_norms` (JSON), `decided` and `reason`, and `exponents`
     (JSON).
-
-    Example:
-        >>> from jaxattn.study.measuring.ranked import to_dataset
-        >>> to_dataset(ranking)["margin_ratio"].dims
-        ('seed', 'norm', 'snapshot')
     """
     estimates: dict[str, tuple[tuple[str, ...], Estimate]] = {"ratio": (("norm", "snapshot"), ranking.ratio)}
     for name in ("trend", "limit"):
@@ -144,24 +127,12 @@ def to_dataset(ranking: bias.Ranking) -> xarray.Dataset:
 
 
 def exponents_of(dataset: xarray.Dataset) -> tuple[bias.Exponent, ...]:
-    """Return the exponents of a ranking that `to_dataset` has stored.
-
-    Example:
-        >>> from jaxattn.study.measuring.ranked import exponents_of, to_dataset
-        >>> exponents_of(to_dataset(ranking)) == ranking.exponents
-        True
-    """
+    """Return the exponents of a ranking that `to_dataset` has stored."""
     return tuple(bias.Exponent(**one) for one in json.loads(dataset.attrs["exponents"]))
 
 
 def of_dataset(dataset: xarray.Dataset) -> bias.Ranking:
-    """Return the ranking that `to_dataset` has stored.
-
-    Example:
-        >>> from jaxattn.study.measuring.ranked import of_dataset, to_dataset
-        >>> of_dataset(to_dataset(ranking)).table() == ranking.table()
-        True
-    """
+    """Return the ranking that `to_dataset` has stored."""
 
     def estimate(name: str) -> Estimate:
         names = [name, *(f"{name}_{part}" for part in Estimate._fields[1:])]

@@ -16,12 +16,7 @@ from jaxattn import svm
 
 
 def served(W: Float[Array, "d e"], constraints: svm.Constraints) -> Bool[Array, " n"]:
-    """Return whether each input attends most to its optimal token.
-
-    Args:
-        W: weights.
-        constraints: the constraints of the optimal tokens, one row per other token; an input without rows is served.
-    """
+    """Return whether each input attends most to its optimal token; one without rows of constraints does."""
     return jnp.all((svm.margins(constraints, W) > 0) | ~_present(constraints), axis=1)
 
 

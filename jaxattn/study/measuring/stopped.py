@@ -28,13 +28,7 @@ class Stopped(NamedTuple):
 
 
 def stopped(record: xarray.Dataset, ranking: bias.Ranking, setting: Training) -> Stopped | None:
-    """Return where weights stop; None if most of them grow, or if some stalled.
-
-    Args:
-        record: the record of a training with snapshots.
-        ranking: its ranking.
-        setting: what was trained.
-    """
+    """Return where the weights of a ranked training stop; None if most of them grow, or if some stalled."""
     if ranking.stalled.any() or (~limits.growing(ranking.size, ranking.steps)).mean() <= 1 - MOST:
         return None
     arrays = {str(name): record[name].values for name in record.data_vars}

@@ -29,14 +29,13 @@ _DIMS = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """A setting: what to draw, which tokens to select, how many seeds, and the key.
+    """A setting: which problems to draw in each of a law's dimensions, and which tokens to select.
 
     Attributes:
         law: the law of the problems, in each of its dimensions.
         tokens: the law of the tokens to select.
         seeds: the number of problems to draw in each dimension.
-        key: the root key; seed s draws from `fold_in(key, s)`, and in dimension d from keys with d folded in, whatever
-            the other seeds and dimensions are.
+        key: the root key; seed s draws from `fold_in(key, s)`, and in dimension d from keys with d folded in.
     """
 
     law: data.Spheres

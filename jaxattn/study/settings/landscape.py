@@ -35,7 +35,7 @@ class Landscape:
     Attributes:
         law: the law of the problems.
         seeds: the number of problems to draw.
-        key: the root key; seed s draws from `fold_in(key, s)`, whatever the number of seeds.
+        key: the root key; seed s draws from `fold_in(key, s)`.
         draws: the number of keys of weights per problem; draw j depends only on j.
     """
 

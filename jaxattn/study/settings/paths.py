@@ -41,13 +41,7 @@ _STEPS = 5
 
 @dataclass(frozen=True)
 class Radii:
-    """Radii at equal distances on a logarithmic axis.
-
-    Attributes:
-        first: the smallest radius.
-        last: the largest radius.
-        count: the number of radii.
-    """
+    """A number of radii at equal distances on a logarithmic axis, from the first to the last."""
 
     first: float
     last: float
@@ -76,7 +70,7 @@ class Regularization:
         loss: a function of one margin.
         head: a function of one attention output and v.
         seeds: the number of problems to draw.
-        key: the root key; seed s draws from `fold_in(key, s)`, whatever the number of seeds.
+        key: the root key; seed s draws from `fold_in(key, s)`.
         radii: the radii of the balls.
     """
 

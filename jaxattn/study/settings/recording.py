@@ -129,11 +129,7 @@ def _bytes(one: Any, seeds: int) -> int:
 
 
 def shapes(setting: Setting) -> dict[str, jax.ShapeDtypeStruct]:
-    """Return the shapes of one seed's arrays by name, without computing anything.
-
-    Raises:
-        ValueError, TypeError: errors of a law, loss, head or optimizer that does not fit.
-    """
+    """Return the shapes of one seed's arrays by name, without computing anything; what does not fit raises its error."""
     return jax.eval_shape(setting.one_seed, jax.ShapeDtypeStruct((), int), _root(setting))
 
 
@@ -143,7 +139,6 @@ def check_size(setting: Setting, path: Path) -> None:
     Raises:
         MemoryError: one seed alone does not fit.
         RecordError: the disk has too little room.
-        ValueError, TypeError: as in `shapes`.
     """
     one = shapes(setting)
     _block(one, setting.seeds)

@@ -47,7 +47,7 @@ class Texts:
     Attributes:
         law: the law of the texts.
         seeds: the number of texts to draw.
-        key: the root key; seed s draws from `fold_in(key, s)`, whatever the number of seeds.
+        key: the root key; seed s draws from `fold_in(key, s)`.
     """
 
     law: Law
@@ -93,7 +93,7 @@ class TextTraining:
         optimizer: an optimizer that moves W along its gradient.
         loss: a function of the attended score.
         seeds: the number of texts to draw and train on.
-        key: the root key; seed s draws from `fold_in(key, s)`, whatever the number of seeds.
+        key: the root key; seed s draws from `fold_in(key, s)`.
         steps: the number of updates.
         snapshots: the schedule of the steps after which the weights are kept.
         record_every: the number of steps from one entry of the series to the next.
@@ -151,11 +151,7 @@ class TextTraining:
 
 
 def choices_of(arrays: Mapping[str, Any]) -> language.Choices:
-    """Return the choices stored in a record.
-
-    Raises:
-        KeyError: it has none.
-    """
+    """Return the choices stored in a record; KeyError if it has none."""
     names = language.Choices._fields
     return language.Choices(**{name: arrays[name] for name in names if name in arrays or name in names[:4]})
 

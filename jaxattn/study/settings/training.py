@@ -59,7 +59,7 @@ class Training:
         loss: a function of one margin.
         head: a function of one attention output and v.
         seeds: the number of problems to draw and train on.
-        key: the root key; seed s draws from `fold_in(key, s)`, whatever the number of seeds.
+        key: the root key; seed s draws from `fold_in(key, s)`.
         steps: the number of updates.
         snapshots: the schedule of the steps after which the weights are kept; without any, the record has no snapshots.
         record_every: the number of steps from one entry of the series to the next.
@@ -165,8 +165,7 @@ class Screening(Training):
     """A `Training` of a free W whose snapshots record the logits and the Frobenius norm of W instead of W.
 
     Since W moves along its gradient, these determine its cosine with every max-margin solution
-    (`several_tokens.descriptions.distances`), in a tenth of the space. This is for tens of thousands of seeds of which
-    few are examined.
+    (`several_tokens.descriptions.distances`), in a tenth of the space: for tens of thousands of seeds.
     """
 
     def dims(self, name: str) -> tuple[str, ...]:

@@ -30,11 +30,9 @@ SIZE = 7
 
 
 class Row(NamedTuple):
-    """A row of a table.
+    """A row of a table: a run's `ratios.summarize`, with NaN where a norm is not compared, and the predicted norm.
 
-    Attributes:
-        summary: of a run, as `ratios.summarize` gives it, NaN where a norm is not compared; None leaves the row empty.
-        predicted: the norm that is predicted; None if none is.
+    Without a summary the row is empty.
     """
 
     summary: xarray.Dataset | None

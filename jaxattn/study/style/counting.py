@@ -14,16 +14,10 @@ _GROUPS, _NAMES = 4, 3
 
 
 def told(summaries: Mapping[str, xarray.Dataset], counted: str) -> str:
-    """Return in sentences how many of what is counted the runs kept, and excluded for which reason.
-
-    Args:
-        summaries: by the name of the run, as it is written; their attributes are read.
-        counted: what the runs count, in the plural.
+    """Return in sentences how many of what is counted (a plural) the runs kept, and excluded for which reason.
 
     Example:
         >>> kept, lost = ({"attempted": 9, "kept": 9 - k, "diverged": k} for k in (0, 2))
-        >>> told({"W": xarray.Dataset(attrs=kept), "KQ": xarray.Dataset(attrs=kept)}, "seeds")
-        '2 runs x 9 seeds, all kept.'
         >>> told({"W": xarray.Dataset(attrs=kept), "KQ": xarray.Dataset(attrs=lost)}, "seeds")
         'W: 9 seeds, all kept. KQ: 7 of 9 seeds kept (excluded: 2 diverged).'
     """

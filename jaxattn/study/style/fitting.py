@@ -22,12 +22,9 @@ _EDGE = 4.0
 
 
 class Drawn(NamedTuple):
-    """A line of text as it is drawn.
+    """A line of text as it is written, the size of its letters in points, and whether an edge cuts it off.
 
-    Attributes:
-        text: as it was written, formulas with their dollars.
-        size: of its letters in points; indices and powers in formulas are smaller.
-        cut: whether an edge of the figure cuts it off.
+    Formulas have their dollars; indices and powers in them are smaller.
     """
 
     text: str

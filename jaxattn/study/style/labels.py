@@ -17,14 +17,7 @@ _OFF = 5.0
 
 
 class End(NamedTuple):
-    """Where a label stands.
-
-    Attributes:
-        label: the text.
-        x: of the point beside which it stands.
-        y: of that point.
-        colour: of the text, that of its curve.
-    """
+    """A label in the colour of its curve, and the point beside which it stands."""
 
     label: str
     x: float
@@ -86,13 +79,5 @@ def apart(places: Float[np.ndarray, " labels"], gap: float) -> Float[np.ndarray,
 
 
 def beside(axes: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], **look: Any) -> None:
-    """Write a small text beside a point.
-
-    Args:
-        axes: where to draw.
-        text: in a line.
-        point: in the coordinates of the data, or in those given as `xycoords`.
-        offset: of the text from the point, in points.
-        look: of the text, as `Axes.annotate` takes it.
-    """
+    """Write a small text beside a point, at an offset in points; `look` is as `Axes.annotate` takes it."""
     axes.annotate(text, point, offset, textcoords="offset points", fontsize=SMALLEST, **look)

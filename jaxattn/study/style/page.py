@@ -113,11 +113,7 @@ def bars(axes: Axes, x: ArrayLike, mean: ArrayLike, low: ArrayLike, high: ArrayL
 def key(axes: Axes | FigureBase, colours: Mapping[str, str], dashes: Mapping[str, Any], **place: Any) -> None:
     """Draw a key that explains colours and dashes apart, where every colour comes with every dash.
 
-    Args:
-        axes: where to draw: a panel, or a part of the figure that is left to the key.
-        colours: by what they mean.
-        dashes: by what they mean.
-        place: of the key, as `Axes.legend` takes it: loc, ncols, title.
+    Both are by what they mean; the place is as `Axes.legend` takes it: loc, ncols, title.
     """
     lines = [Line2D([], [], color=colour, label=label) for label, colour in colours.items()]
     lines += [Line2D([], [], color=palette.GUIDE, linestyle=dash, label=label) for label, dash in dashes.items()]
@@ -125,23 +121,13 @@ def key(axes: Axes | FigureBase, colours: Mapping[str, str], dashes: Mapping[str
 
 
 def power(value: float) -> str:
-    r"""Return a number with one digit, a small one with its power of ten as a formula.
-
-    Example:
-        >>> print(power(0.04), power(6.3e-72))
-        0.04 $6\times10^{-72}$
-    """
+    r"""Return a number with one digit, a small one with its power of ten as a formula."""
     digit, _, exponent = f"{value:.0e}".partition("e")
     return f"{value:.1g}" if abs(value) >= 1e-3 or not value else rf"${digit}\times10^{{{int(exponent)}}}$"
 
 
 def at_most(value: float) -> str:
-    r"""Return a size with two digits, rounded up, so that "at most" is true of it; a small one as a formula.
-
-    Example:
-        >>> print(at_most(0.00117), at_most(3.0), at_most(8.61e-5))
-        0.0012 3 $8.7\times10^{-5}$
-    """
+    r"""Return a size with two digits, rounded up, so that "at most" is true of it; a small one as a formula."""
     # Rounding makes differences of 0 negative.
     if value <= 0:
         return "0"
@@ -153,12 +139,7 @@ def at_most(value: float) -> str:
 
 
 def span(values: Iterable[float], form: str = "g", unit: str = "") -> str:
-    """Return the smallest and the largest of some numbers in words, once if they are written alike.
-
-    Args:
-        values: the numbers; "-" is returned if there are none.
-        form: how a number is written, as `format` takes it.
-        unit: written behind the last number.
+    """Return the smallest and the largest of some numbers in words, once if they are written alike; "-" if there are none.
 
     Example:
         >>> span([0.991, 0.998], ".2f"), span([16, 16]), span([0.88, 1.0], ".0%")
@@ -181,8 +162,7 @@ def add_counts(
 ) -> None:
     """Write under a figure how many seeds, or what is `counted`, the runs kept and excluded, then a remark.
 
-    Runs with equal counts stand together, and only reasons for which something is excluded are named; claims.json has
-    the counts of every run.
+    Runs with equal counts stand together, and only reasons for which something is excluded are named.
     """
     counts = told({RUNS.get(run, run): one for run, one in summaries.items()}, counted)
     note(figure, f"{counts}\n{remark}" if remark else counts)
@@ -194,11 +174,7 @@ def second(name: str) -> str:
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write a figure as PNG and PDF, at exactly its own size, and return the paths; neither file holds a date.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """Write a figure as PNG and PDF, at exactly its own size, and return the paths; neither file holds a date."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
     # Resolution and fonts are settings of saving, not of drawing.

@@ -55,27 +55,15 @@ STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 
 
 def ramp(count: int) -> list[str]:
-    """Return a colour for each of `count` ordered sizes, from light, the smallest, to dark.
-
-    Their lightness falls evenly, so that the order also shows in grey.
-
-    Example:
-        >>> ramp(2)
-        ['#27ad81', '#3f4788']
-    """
+    """Return a colour for each of `count` ordered sizes, from light to dark, whose lightness falls evenly."""
     places = 0.9 * (1 - (np.arange(count) + 0.5) / max(count, 1))
     return [to_hex(colour) for colour in colormaps["viridis"](places)]
 
 
 def published(axes: Axes, x: Any, y: Any, source: str, prefix: str = "published: ") -> None:
-    """Mark numbers that a paper publishes by open black diamonds, with their source in the key.
+    """Mark numbers that a paper publishes by open black diamonds, with their source in the key once.
 
-    Args:
-        axes: where to draw.
-        x: of each number.
-        y: the numbers.
-        source: where they stand, such as "2308.16898, figure 5"; it is in the key once, however many marks it has.
-        prefix: of the source in the key; empty for numbers that are no paper's.
+    The prefix of the source in the key is empty for numbers that are no paper's.
     """
     label = f"{prefix}{source}"
     if label in axes.get_legend_handles_labels()[1]:

@@ -23,11 +23,7 @@ _ROOM, _LABELS = 0.4, 12
 
 
 def diagram(points: Sequence[Point]) -> Figure:
-    """Draw the verdicts of a sweep over one key, or over two: the first one to the right, the second one upwards.
-
-    Args:
-        points: all combinations of the values of these keys.
-    """
+    """Draw the verdicts of a sweep over one key, or over two: the first one to the right, the second one upwards."""
     keys, kinds = list(points[0].setting), [point.kind for point in points]
     values = [_ordered([point.setting[key] for point in points]) for key in keys]
     right, upwards = len(values[0]), len(values[1]) if len(keys) > 1 else 1

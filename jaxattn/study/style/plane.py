@@ -40,10 +40,6 @@ def plane(
         paths: of `W(k) z_i`.
         rays: directions of the solution, `W_svm z_i`; none are drawn if None.
         marked: snapshots of which a dot is drawn on every path, with what stands beside it on the first one.
-
-    Example:
-        >>> axes = Figure().subplots()
-        >>> plots.plane(axes, np.eye(2)[None], np.array([0]), np.ones((1, 5, 2)))
     """
     reach = 1.25 * float(np.abs(X).max())
     for i, look in zip(range(len(X)), cycle(_INPUTS), strict=False):

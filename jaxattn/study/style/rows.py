@@ -18,12 +18,9 @@ _HEAD, _KEY = 0.9, 16
 
 
 class Column(NamedTuple):
-    """A column of the table.
+    """A column of the table: its head, and its cells from above, of which an empty one repeats the cell above it.
 
-    Attributes:
-        head: above it.
-        cells: one for each row, from above; an empty one repeats the cell above it.
-        place: of its left edge in points, from the left edge of the bars if negative, else from their right edge.
+    The place is that of its left edge in points, from the bars' left edge if negative, else from their right edge.
     """
 
     head: str
@@ -32,13 +29,7 @@ class Column(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of every bar.
-
-    Attributes:
-        label: what it means.
-        colour: of it.
-        shares: of each row, from above.
-    """
+    """A part of every bar, with its share of each row from above."""
 
     label: str
     colour: str
@@ -46,23 +37,14 @@ class Part(NamedTuple):
 
 
 def grouped(cells: Sequence[str]) -> list[str]:
-    """Return the cells of a column in which each value is written once, in its first row.
-
-    Example:
-        >>> grouped(["a", "a", "b"])
-        ['a', '', 'b']
-    """
+    """Return the cells of a column in which each value is written once, in its first row."""
     return ["" if cell in cells[:row] else cell for row, cell in enumerate(cells)]
 
 
 def draw_rows(axes: Axes, columns: Sequence[Column], parts: Sequence[Part], **labels: str) -> None:
     """Draw the bars, from the first row at the top, with the table on both sides, and the key above.
 
-    Args:
-        axes: where to draw; its limits are set, and room for the key is left below its title.
-        columns: of the table. A line is drawn above every row with a cell in the first column.
-        parts: of the bars, from the left.
-        labels: as `Axes.set` takes them: title, xlabel.
+    A line is drawn above every row with a cell in the first column. Labels are as `Axes.set` takes them: title, xlabel.
     """
     first = columns[0].cells
     rows = np.arange(len(first))

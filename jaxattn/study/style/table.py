@@ -10,13 +10,7 @@ from typing import NamedTuple
 
 
 class Table(NamedTuple):
-    """What an experiment shows in place of a figure.
-
-    Attributes:
-        heads: of the columns.
-        rows: cells as they are printed, one per column; formulas are TeX between dollars.
-        note: sentences below the table: what was compared, and how many problems or texts were kept and excluded.
-    """
+    """What an experiment shows in place of a figure: heads, cells as they are printed, and sentences below the table."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -44,17 +38,7 @@ def place(folder: Path, name: str) -> Path:
 
 
 def save(table: Table, folder: Path, name: str) -> Path:
-    """Write a table and return its path.
-
-    Args:
-        table: of an experiment.
-        folder: of the figures.
-        name: of the experiment's configuration.
-
-    Raises:
-        ValueError: it is no table, as `markdown` finds.
-        OSError: the folder cannot be written.
-    """
+    """Write a table, which must be one for `markdown`, and return its path."""
     text, path = markdown(table), place(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)

@@ -28,16 +28,10 @@ def place(folder: Path, name: str) -> Path:
 
 
 def save(content: Mapping[str, Any], folder: Path, name: str) -> Path:
-    """Write a view and return its path.
-
-    Args:
-        content: JSON values.
-        folder: of the figures.
-        name: of the experiment's configuration.
+    """Write a view, JSON values, and return its path.
 
     Raises:
         ValueError: a value is NaN or infinite, or the file would hold more than `LARGEST` bytes.
-        OSError: the folder cannot be written.
     """
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     if len(text) > LARGEST:
