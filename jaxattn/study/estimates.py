@@ -20,21 +20,6 @@ from jaxtyping import Float, PRNGKeyArray, Real
 from jaxattn.statistics import Estimate, bootstrap, proportion
 from jaxattn.study.claims.criteria import Number
 
-__all__ = [
-    "Estimator",
-    "estimated",
-    "exact",
-    "exponents",
-    "geometric_mean",
-    "mean",
-    "number",
-    "power_law",
-    "quantiles",
-    "read_at",
-    "share",
-    "undefined",
-]
-
 
 @dataclass(frozen=True)
 class Estimator:

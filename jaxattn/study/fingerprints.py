@@ -66,14 +66,7 @@ class _Module(NamedTuple):
 
 def targets(config: Any) -> Iterator[str]:
     """Yield every `_target_` of a configuration, at any depth."""
-    if isinstance(config, Mapping):
-        for key, value in config.items():
-            if key == "_target_":
-                yield str(value)
-            yield from targets(value)
-    elif isinstance(config, list | tuple):
-        for value in config:
-            yield from targets(value)
+    return (text for key, text in _texts(config) if key == "_target_")
 
 
 def contents(config: Any) -> str:
@@ -82,7 +75,7 @@ def contents(config: Any) -> str:
     Raises:
         UsageError: such a file cannot be read.
     """
-    named = [Path(text) for text in _texts(config) if os.path.exists(text)]
+    named = [Path(text) for key, text in _texts(config) if key != "_target_" and os.path.exists(text)]
     files = [file for path in named for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
     try:
         return digest(files) if files else ""
@@ -90,16 +83,16 @@ def contents(config: Any) -> str:
         raise UsageError(f"{error.filename}: expected a file that can be read, found: {error.strerror}") from error
 
 
-def _texts(config: Any) -> Iterator[str]:
-    """Yield every text of a configuration, at any depth, but for targets."""
+def _texts(config: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every text of a configuration, at any depth, behind the key that it stands under."""
     if isinstance(config, str):
-        yield config
+        yield key, config
     elif isinstance(config, Mapping):
-        for key, value in config.items():
-            yield from () if key == "_target_" else _texts(value)
+        for own, value in config.items():
+            yield from _texts(value, own)
     elif isinstance(config, list | tuple):
         for value in config:
-            yield from _texts(value)
+            yield from _texts(value, key)
 
 
 def definitions(paths: Iterable[str], root: Path = _ROOT) -> set[Definition]:

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 
 from jaxattn import records
-from jaxattn.study import durations, making, report, side_by_side, stalls
+from jaxattn.study import making, report, side_by_side, stalls, usage
 from jaxattn.study.configuration import composition
 from jaxattn.study.configuration.names import described, experiments
 from jaxattn.study.costs import Costs
@@ -62,7 +62,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
         if _experiment(key) not in unreadable:
             known[_experiment(key)].add(line["made_from"])
     seconds = {_experiment(key): line["seconds"] for key, line in lines.items()}
-    in_checkout = durations.of_checkout()
+    in_checkout = usage.durations()
     with ExitStack() as stack:
         pool = None
         if not Path(config.runs).exists():

@@ -265,12 +265,9 @@ def linked(paper: str) -> str:
 def summed(lines: Sequence[Mapping[str, Any]]) -> str:
     """Return the number of claims and of each verdict, without checks."""
     findings = [line for line in lines if line["kind"] != Kind.CHECK]
-    return f"{len(findings)} claim{'s' * (len(findings) != 1)}: {_summed(findings)}"
-
-
-def _summed(lines: Sequence[Mapping[str, Any]]) -> str:
-    verdicts = Counter(line["verdict"] for line in lines)
-    return ", ".join(f"{verdict} {verdicts[verdict]}" for verdict in Verdict)
+    verdicts = Counter(line["verdict"] for line in findings)
+    counts = ", ".join(f"{verdict} {verdicts[verdict]}" for verdict in Verdict)
+    return f"{len(findings)} claim{'s' * (len(findings) != 1)}: {counts}"
 
 
 def errors(lines: Sequence[Mapping[str, Any]]) -> str:

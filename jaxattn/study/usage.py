@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import json
 import pkgutil
 import shutil
 import textwrap
 from pathlib import Path
 
-from jaxattn.study import durations
 from jaxattn.study.configuration.names import described, experiments, names_of, root
 from jaxattn.study.progress import duration
 
@@ -55,9 +55,18 @@ def _docstring(name: str) -> str:
     return ast.get_docstring(ast.parse(source)) or ""
 
 
+def durations() -> dict[str, float]:
+    """Return seconds by experiment from the checkout's claims.json (wheels carry it); empty if it cannot be read."""
+    try:
+        lines = json.loads((root() / "figures" / "claims.json").read_text())
+        return {line["id"].partition(":")[0]: float(line["seconds"]) for line in lines}
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+
+
 def _experiments() -> list[str]:
     """Return one line per experiment: its name, its duration, and its subject in the papers."""
-    names, seconds = experiments(), durations.of_checkout()
+    names, seconds = experiments(), durations()
     width = max(map(len, names))
     columns = max(40, shutil.get_terminal_size((120, 24)).columns - width - 14)
     lines = []

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from jaxattn.study import command, durations, usage
+from jaxattn.study import command, usage
 from jaxattn.study.configuration.names import experiments, published
 
 # Whether JAX was imported before the command said its first words, and whether it was in the end.
@@ -97,7 +97,7 @@ def test_the_experiments_that_help_lists_are_those_of_the_configurations(name):
 
 
 def test_without_claims_the_experiments_are_listed_all_the_same(monkeypatch):
-    monkeypatch.setattr(durations, "of_checkout", dict)
+    monkeypatch.setattr(usage, "durations", dict)
     listed = usage.of("figures").partition("experiments, and")[2].splitlines()[1:]
     assert [line[2:].split()[0] for line in listed] == experiments()
 

@@ -6,7 +6,6 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -77,33 +76,27 @@ def experiment(path: str) -> Experiment:
     Raises:
         ValueError: there is no such module, or no EXPERIMENT in it; the message names it.
     """
-    module = _module(path)
-    if module is None:
-        raise ValueError(f"experiment: expected a module {path}, found none")
+    try:
+        module = importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{path}.".startswith(f"{error.name}."):
+            raise
+        raise ValueError(f"experiment: expected a module {path}, found none") from error
     if not hasattr(module, "EXPERIMENT"):
         raise ValueError(f"experiment: expected EXPERIMENT in {path}, found none")
     return module.EXPERIMENT
 
 
-def _module(path: str) -> ModuleType | None:
-    """Return a module; None if there is no such module, or no such folder."""
-    try:
-        return importlib.import_module(path)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{path}.".startswith(f"{error.name}."):
-            raise
-        return None
-
-
 def folders() -> list[str]:
     """Return the modules of all experiments, as dotted paths."""
-    found = []
-    package = importlib.import_module(EXPERIMENTS)
-    for topic in pkgutil.iter_modules(package.__path__, f"{EXPERIMENTS}."):
-        for entry in pkgutil.iter_modules(importlib.import_module(topic.name).__path__, f"{topic.name}."):
-            if hasattr(importlib.import_module(entry.name), "EXPERIMENT"):
-                found.append(entry.name)
-    return sorted(found)
+    topics = _modules(EXPERIMENTS)
+    entries = [entry for topic in topics for entry in _modules(topic)]
+    return sorted(entry for entry in entries if hasattr(importlib.import_module(entry), "EXPERIMENT"))
+
+
+def _modules(package: str) -> list[str]:
+    path = importlib.import_module(package).__path__
+    return [module.name for module in pkgutil.iter_modules(path, f"{package}.")]
 
 
 def registry() -> dict[str, Claim]:

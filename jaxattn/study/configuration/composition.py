@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import hydra
 import jax
@@ -28,8 +28,7 @@ from jaxattn.records import RecordError
 from jaxattn.study.configuration import schema
 from jaxattn.study.configuration.heads import check_fields, check_numbers, check_output
 from jaxattn.study.configuration.keys import forced, settled
-from jaxattn.study.configuration.names import folders, key_of, listing, named, not_yaml
-from jaxattn.study.configuration.owners import of_others
+from jaxattn.study.configuration.names import described, experiments, folders, key_of, listing, named, not_yaml
 from jaxattn.study.configuration.values import check_size, check_value, own_words, parsed
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.settings import recording
@@ -152,7 +151,30 @@ def check_setting(config: DictConfig, setting: recording.Setting, tried: list[An
                 tried.append(head)
     except (ValueError, TypeError, MemoryError, RecordError) as error:
         # What another record takes fails here for a reason that does not say so.
-        raise UsageError(f"{named}{of_others(setting, config_keys(config)) or error}") from error
+        raise UsageError(f"{named}{_of_others(setting, config_keys(config)) or error}") from error
+
+
+def _of_others(setting: Any, keys: dict[str, str]) -> str:
+    """Say which fields of a setting have values of types that another record asks for, by keys; "" if none has.
+
+    A field whose own record names a type as well is not looked at: both may take it.
+    """
+    own = _types(type(setting))
+    said: dict[str, str] = {}
+    for name in sorted(experiments(), key=lambda name: described(name).place):
+        record = named(described(name).record)
+        for field, kind in _types(record).items():
+            if field in keys and field not in own and isinstance(getattr(setting, field), kind):
+                expected = f"{keys[field]}: expected what a {type(setting).__name__} takes"
+                found = f"found a {kind.__name__}, which a {record.__name__} takes: add experiment={name}"
+                said.setdefault(field, f"{expected}, {found}")
+    return "; ".join(said.values())
+
+
+def _types(record: Any) -> dict[str, type]:
+    """Return the types of a record's fields that have one."""
+    hints = get_type_hints(record)
+    return {name: hint for name, hint in hints.items() if isinstance(hint, type) and hint is not Any}
 
 
 def setting_of(config: DictConfig) -> recording.Setting:

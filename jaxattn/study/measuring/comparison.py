@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from jaxattn.attention import Weights
 from jaxattn.norms import OfRank
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
-from jaxattn.study.measuring.doubted import doubted
+from jaxattn.study.measuring import exclusions
 from jaxattn.study.settings.parameters import finite_seeds, weights_of
 
 NORMS = (svm.frobenius, svm.nuclear)
@@ -45,7 +45,6 @@ def compare(
             tokens, and the margin ratios at the snapshots. Margin ratios are missing if a norm has a rank bound, since
             no solution is then certified optimal.
     """
-    attempted = record.sizes["seed"]
     arrays = {str(name): record[name].values for name in record.data_vars}
     final, snapshots = weights_of(arrays), weights_of(arrays, "_snapshots")
     finite = finite_seeds(final)
@@ -54,18 +53,10 @@ def compare(
 
     solutions = [svm.solve_batch(constraints, norm, solver=solver) for norm in norms]
     status = np.stack([solution.status for solution in solutions], axis=1)
-    infeasible = finite & (status == svm.Status.INFEASIBLE).any(axis=1)
+    infeasible = (status == svm.Status.INFEASIBLE).any(axis=1)
     # With a rank bound, at best a stationary point can be certified.
-    optimal = np.isin(status, (svm.Status.OPTIMAL, svm.Status.STATIONARY)).all(axis=1)
-    kept = finite & optimal
-    counts = {
-        "attempted": attempted,
-        "kept": int(kept.sum()),
-        "diverged": int((~finite).sum()),
-        "infeasible": int(infeasible.sum()),
-        "unsolved": int((finite & ~infeasible & ~optimal).sum()),
-        **doubted(solutions, kept),
-    }
+    kept = finite & np.isin(status, (svm.Status.OPTIMAL, svm.Status.STATIONARY)).all(axis=1)
+    counts = exclusions.count(kept, diverged=~finite, infeasible=infeasible) | exclusions.doubted(solutions, kept)
 
     W = np.stack([solution.W[kept] for solution in solutions], axis=1)
     correlation, rank = _held_against(_lanes(snapshots, kept), W)
@@ -142,15 +133,9 @@ def _margins(snapshots: Weights, constraints: svm.Constraints, norm: svm.Norm, s
 
 @lru_cache(maxsize=16)
 def _margins_in(norm: svm.Norm) -> Callable[..., Array]:
-    # One function object per norm, so that it compiles once.
-    return partial(_margins_along_run, norm=norm)
-
-
-def _margins_along_run(
-    snapshots: Weights, constraints: svm.Constraints, solution: svm.Solution, norm: svm.Norm
-) -> Float[Array, " snapshot"]:
+    """Return a function of snapshots, constraints and solution; one object per norm, so that it compiles once."""
     ratio = jax.vmap(metrics.margin_ratio, in_axes=(0, None, None, None))
-    return ratio(attention.matrix(snapshots), constraints, norm, solution)
+    return lambda snapshots, *posed: ratio(attention.matrix(snapshots), posed[0], norm, posed[1])
 
 
 def _along_run(snapshots: Weights, W: Float[Array, "norm d d"]) -> tuple[Array, Array]:

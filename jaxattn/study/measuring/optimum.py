@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxattn import svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
+from jaxattn.study.measuring import exclusions
 from jaxattn.study.settings.parameters import finite_seeds, weights_of
 
 
@@ -48,18 +49,11 @@ def optimum(record: xarray.Dataset, solver: svm.Solver | None = None) -> Optimum
     finite = finite_seeds(weights_of(arrays)) if trained else np.ones(len(arrays["X"]), bool)
     alpha, constraints = batch.over_seeds(_posed, problems)
     solution = svm.solve_batch(constraints, svm.frobenius, solver=solver)
-    optimal, infeasible = (solution.status == status for status in (svm.Status.OPTIMAL, svm.Status.INFEASIBLE))
-    kept = finite & optimal
-    counts = {"attempted": len(kept), "kept": int(kept.sum())}
-    if trained:
-        counts["diverged"] = int((~finite).sum())
-    counts["infeasible"] = int((finite & infeasible).sum())
-    counts["unsolved"] = int((finite & ~infeasible & ~optimal).sum())
-    return Optimum(_only(problems, kept), alpha[kept], np.asarray(solution.W)[kept], kept, counts)
-
-
-def _only(tree: Any, kept: np.ndarray) -> Any:
-    return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[kept]), tree)
+    kept = finite & (solution.status == svm.Status.OPTIMAL)
+    reasons = {"diverged": ~finite} if trained else {}
+    counts = exclusions.count(kept, **reasons, infeasible=np.asarray(solution.status == svm.Status.INFEASIBLE))
+    own = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[kept]), problems)
+    return Optimum(own, alpha[kept], np.asarray(solution.W)[kept], kept, counts)
 
 
 def _posed(problem: Problem) -> tuple[Int[Array, " n"], svm.Constraints]:

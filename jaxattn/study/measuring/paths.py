@@ -11,8 +11,8 @@ from jaxattn import attention, metrics, svm, tokens
 from jaxattn.attention import Factored
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
+from jaxattn.study.measuring import exclusions
 from jaxattn.study.measuring.comparison import NORMS
-from jaxattn.study.measuring.doubted import doubted
 from jaxattn.study.settings.parameters import weights_of
 
 
@@ -35,8 +35,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     solutions = [svm.solve_batch(constraints, norm, solver=solver) for norm in NORMS]
     status = np.stack([solution.status for solution in solutions], axis=1)
     infeasible = (status == svm.Status.INFEASIBLE).any(axis=1)
-    solved = arrays["solved"].all(axis=1)
-    kept = solved & (status == svm.Status.OPTIMAL).all(axis=1)
+    kept = arrays["solved"].all(axis=1) & (status == svm.Status.OPTIMAL).all(axis=1)
     W = np.stack([solution.W for solution in solutions], axis=1)
     nuclear = isinstance(weights, Factored)
     lengths = np.linalg.svd(W, compute_uv=False).sum(axis=-1) if nuclear else np.linalg.norm(W, axis=(-1, -2))
@@ -68,11 +67,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         },
         attrs={
             "run": "KQ" if nuclear else "W",
-            "attempted": kept.size,
-            "kept": int(kept.sum()),
-            "infeasible": int(infeasible.sum()),
-            "unsolved": int((~kept & ~infeasible).sum()),
-            **doubted(solutions, kept),
+            **exclusions.count(kept, infeasible=infeasible),
+            **exclusions.doubted(solutions, kept),
         },
     )
 

@@ -129,7 +129,7 @@ def _bytes(one: Any, seeds: int) -> int:
 
 
 def shapes(setting: Setting) -> dict[str, jax.ShapeDtypeStruct]:
-    """Return the shapes of one seed's arrays by name, without computing anything; what does not fit raises its error."""
+    """Return the shapes of one seed's arrays by name, without computing anything."""
     return jax.eval_shape(setting.one_seed, jax.ShapeDtypeStruct((), int), _root(setting))
 
 

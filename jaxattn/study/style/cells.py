@@ -12,8 +12,6 @@ from matplotlib.patches import Rectangle
 
 from jaxattn.study.style import palette
 
-__all__ = ["NORMS", "SIZE", "Row", "half_width", "table"]
-
 # How norms are written.
 NORMS = {
     "frobenius": "Frobenius",

@@ -13,8 +13,6 @@ from matplotlib.cbook import is_math_text
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-__all__ = ["Drawn", "drawn_texts", "fit", "smallest_text"]
-
 # Between two blanks; a formula is one word, whatever blanks it has.
 _WORD = re.compile(r"(?:\$[^$]*\$|[^\s$])+")
 # Between a text that spans the page and the edges, in points.
@@ -56,11 +54,6 @@ def drawn_texts(figure: Figure) -> list[Drawn]:
     renderer = _Recorder(*figure.bbox.size, figure.dpi)
     figure.draw(renderer)
     return renderer.lines
-
-
-def smallest_text(figure: Figure) -> float:
-    """Return the size in points of the smallest text that a figure shows, infinity if it shows none."""
-    return min((line.size for line in drawn_texts(figure)), default=float("inf"))
 
 
 class _Recorder(RendererAgg):

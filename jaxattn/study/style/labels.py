@@ -10,8 +10,6 @@ from matplotlib.axes import Axes
 
 from jaxattn.study.style.page import SMALLEST
 
-__all__ = ["End", "apart", "beside", "beside_ends"]
-
 # Between a point and its label, in points.
 _OFF = 5.0
 

@@ -139,7 +139,7 @@ def at_most(value: float) -> str:
 
 
 def span(values: Iterable[float], form: str = "g", unit: str = "") -> str:
-    """Return the smallest and the largest of some numbers in words, once if they are written alike; "-" if there are none.
+    """Return the smallest and the largest of some numbers in words, once if written alike; "-" if there are none.
 
     Example:
         >>> span([0.991, 0.998], ".2f"), span([16, 16]), span([0.88, 1.0], ".0%")

@@ -9,29 +9,6 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
-__all__ = [
-    "AMBER",
-    "COLOURS",
-    "DASHES",
-    "EXCLUDED",
-    "FROBENIUS",
-    "GUIDE",
-    "INK",
-    "L1",
-    "MAX",
-    "NOTE",
-    "NUCLEAR",
-    "OTHERS",
-    "ROSE",
-    "SKY",
-    "SPECTRAL",
-    "STYLES",
-    "TEAL",
-    "WINE",
-    "published",
-    "ramp",
-]
-
 # Of solutions in a norm, and of what converges to them; colour-blind readers tell them apart (Okabe and Ito).
 FROBENIUS, NUCLEAR, SPECTRAL, MAX, L1 = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8C510A"
 # Of what has no norm: rules, losses, starts. None is one of the above.
@@ -39,15 +16,8 @@ TEAL, WINE, AMBER, SKY, ROSE = "#44AA99", "#882255", "#E69F00", "#56B4E9", "#CC6
 # Of axes and guides, of what is written under a figure, and of what is excluded or neither.
 INK, GUIDE, NOTE, EXCLUDED = "#000000", "#777777", "#444444", "#B0B0B0"
 # By norm, and by the weights that are trained: W converges to a Frobenius solution, (K, Q) to a nuclear one.
-COLOURS = {
-    "frobenius": FROBENIUS,
-    "nuclear": NUCLEAR,
-    "spectral": SPECTRAL,
-    "max": MAX,
-    "l1": L1,
-    "W": FROBENIUS,
-    "KQ": NUCLEAR,
-}
+COLOURS = {"frobenius": FROBENIUS, "nuclear": NUCLEAR, "spectral": SPECTRAL, "max": MAX, "l1": L1}
+COLOURS |= {"W": FROBENIUS, "KQ": NUCLEAR}
 DASHES = {"frobenius": "-", "nuclear": "--", "W": "-", "KQ": "--"}
 # In turn, where there are several.
 OTHERS = (TEAL, WINE, AMBER, SKY, ROSE, INK)
@@ -68,17 +38,6 @@ def published(axes: Axes, x: Any, y: Any, source: str, prefix: str = "published:
     label = f"{prefix}{source}"
     if label in axes.get_legend_handles_labels()[1]:
         label = "_nolegend_"
-    axes.plot(
-        x,
-        y,
-        "D",
-        color=INK,
-        markerfacecolor="none",
-        markersize=4.5,
-        markeredgewidth=1.0,
-        clip_on=False,
-        # What is not clipped would make room for itself beyond the panel.
-        in_layout=False,
-        zorder=6,
-        label=label,
-    )
+    # What is not clipped would make room for itself beyond the panel.
+    look: dict[str, Any] = {"clip_on": False, "in_layout": False, "zorder": 6, "label": label}
+    axes.plot(x, y, "D", color=INK, markerfacecolor="none", markersize=4.5, markeredgewidth=1.0, **look)

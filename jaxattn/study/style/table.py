@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Table(NamedTuple):
-    """What an experiment shows in place of a figure: heads, cells as they are printed, and sentences below the table."""
+    """What an experiment shows in place of a figure: heads, cells as they are printed, and sentences below."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
