@@ -42,9 +42,6 @@ def main(arguments: list[str]) -> None:
     """Run the parts, print each line as it is measured, and save all in figures/bench.json.
 
     The ratios to other programs are added to figures/bench-history.json; those that fell are printed.
-
-    Raises:
-        UsageError: an unknown part.
     """
     parts = arguments or _all()
     unknown = sorted(set(parts) - set(PARTS))

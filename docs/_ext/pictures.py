@@ -137,11 +137,7 @@ ROWS: dict[str, Callable[[Any], Rows]] = {
 
 
 def markup(name: str, kind: str) -> str:
-    """Return a picture as HTML: the view as JSON, where the script draws, and the table.
-
-    Raises:
-        FileNotFoundError: there is no such view.
-    """
+    """Return a picture as HTML: the view as JSON, where the script draws, and the table."""
     text = (VIEWS / f"{name}.json").read_text().strip()
     view = json.loads(text)
     panels = json.dumps(PANELS[kind](view), separators=(",", ":"))

@@ -24,14 +24,9 @@ _UNREADABLE = "Error reading persistent compilation cache entry"
 
 @dataclass
 class Costs:
-    """The time and programs that processes have used.
+    """The seconds of processes, of which some compiled or loaded programs, and the numbers of programs.
 
-    Attributes:
-        seconds: total of all processes.
-        compiling: seconds of compiling by XLA, or of loading cached programs.
-        programs: the number of programs requested.
-        cached: how many of them were in the cache.
-        unreadable: how many were in the cache but could not be loaded.
+    Some were in the cache; of these, some could not be loaded.
     """
 
     seconds: float = 0.0
@@ -41,7 +36,6 @@ class Costs:
     unreadable: int = 0
 
     def __add__(self, other: Costs) -> Costs:
-        """Return the sum of both costs."""
         return Costs(*map(sum, zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)))
 
 

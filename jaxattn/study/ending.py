@@ -12,7 +12,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-# Seconds until a lost interrupt is raised again.
 _AGAIN = 0.1
 # Seconds between two looks at the parent process, and those that a worker without one has to report.
 _LOOK, _LAST = 0.5, 5.0

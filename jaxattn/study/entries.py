@@ -20,7 +20,6 @@ Then the reason is given, and the outcome of each criterion is one *so far*.
 """
 # More numbers than this are folded, and the counts of more runs than this are added up.
 _NUMBERS, _RUNS = 8, 4
-# How close a measurement is to the paper's setting.
 _SETTINGS = {
     Setting.EXACT: "the paper's setting",
     Setting.PROXY: "in a setting that stands for the paper's",
@@ -79,7 +78,6 @@ def plain(text: str) -> str:
 
 
 def _criteria(line: Mapping[str, Any]) -> list[str]:
-    """Return the criteria behind the verdict, folded."""
     text = ["<details><summary>What decides it</summary>", ""]
     for heading, key in (("As stated:", "criteria"), ("As corrected:", "criteria of the correction")):
         if line[key]:
@@ -110,7 +108,6 @@ def _numbers(line: Mapping[str, Any]) -> list[str]:
 
 
 def _counts(counts: Mapping[str, Mapping[str, int]]) -> str:
-    """Return attempted, kept and excluded seeds of each run; many runs are added up."""
     if len(counts) > _RUNS:
         total = Counter()
         for count in counts.values():

@@ -23,12 +23,9 @@ from jaxattn.study.claims.criteria import Number
 
 @dataclass(frozen=True)
 class Estimator:
-    """An estimate that has not been evaluated.
+    """An estimate that has not been evaluated: a function from a key to the parts of the estimate, and its axes.
 
-    Attributes:
-        like: an array with the axes and coordinates of the estimate.
-        parts: from a key to the parts of the estimate by suffix: "" for the mean, "_low", "_high", "_error".
-        random: whether it uses its key.
+    The parts have suffixes: "" for the mean, "_low", "_high", "_error".
     """
 
     like: xarray.DataArray
@@ -39,10 +36,7 @@ class Estimator:
 def estimated(run: xarray.Dataset, key: PRNGKeyArray, **estimators: Estimator) -> xarray.Dataset:
     """Return the estimates of a run by name, with the suffixes `_low`, `_high` and `_error`, and the run's attributes.
 
-    The k-th random estimate has the key `fold_in(key, k)`.
-
-    Raises:
-        ValueError: two estimates have different coordinates on an axis.
+    The k-th random estimate has the key `fold_in(key, k)`. ValueError: two have different coordinates on an axis.
     """
     estimates: dict[str, xarray.DataArray] = {}
     drawn = 0
@@ -99,12 +93,7 @@ def power_law(
 ) -> Estimator:
     """Return the exponent p in values ~ x^p, fitted for each seed by least squares on logarithms; the mean over seeds.
 
-    Args:
-        values: positive, (seed, along).
-        since: the fit begins at this x.
-        least: a run that ends earlier is too short for a fit, and its exponent is NaN.
-        along: the axis of x.
-        until: the fit ends at this x.
+    The fit is of positive values (seed, along) for `since` <= x <= `until`; it is NaN if the run ends before `least`.
     """
     x = values[along].values
     late = (x >= since) & (x <= until)
@@ -141,11 +130,7 @@ def read_at(
 def number(estimates: xarray.Dataset, name: str, at: int | None = None, **where: Any) -> Number:
     """Return an estimate as a number with its interval; exact if it has none.
 
-    Args:
-        estimates: of one run.
-        name: of the estimate.
-        at: the index of a snapshot, for example -1 for the last.
-        where: other coordinates, for example `norm="nuclear"`.
+    `at` is the index of a snapshot, for example -1 for the last, and `where` other coordinates: `norm="nuclear"`.
     """
     here = estimates if at is None else estimates.isel(snapshot=at)
     here = here.sel(where) if where else here

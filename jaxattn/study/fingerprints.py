@@ -70,11 +70,7 @@ def targets(config: Any) -> Iterator[str]:
 
 
 def contents(config: Any) -> str:
-    """Return a hash of the files, and of all in the folders, that a configuration names; "" for none.
-
-    Raises:
-        UsageError: such a file cannot be read.
-    """
+    """Return a hash of the files, and of all in the folders, that a configuration names; "" for none."""
     named = [Path(text) for key, text in _texts(config) if key != "_target_" and os.path.exists(text)]
     files = [file for path in named for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
     try:
@@ -98,8 +94,7 @@ def _texts(config: Any, key: str = "") -> Iterator[tuple[str, str]]:
 def definitions(paths: Iterable[str], root: Path = _ROOT) -> set[Definition]:
     """Return the definitions that some code, given by dotted paths, depends on in the package below `root`.
 
-    Raises:
-        ValueError: a path that leads to no module, or a name that its package does not have.
+    ValueError: a path that leads to no module, or a name that its package does not have.
     """
     return set().union(*map(_code(root).closure, paths))
 
@@ -156,7 +151,6 @@ class _Code:
         return _parse(file, name, file.stat().st_mtime_ns)
 
     def _closure(self, path: str) -> frozenset[Definition]:
-        """Return all definitions that a dotted path depends on."""
         top = path.partition(".")[0]
         if top != PACKAGE and importlib.util.find_spec(top) is None:
             raise ValueError(f"{path}: expected a module {top} on the PYTHONPATH, found none")
@@ -213,7 +207,6 @@ class _Code:
         return uses
 
     def statements(self, definition: Definition) -> list[_Statement]:
-        """Return the top-level statements that a definition consists of."""
         source = self.module(definition.module)
         return source.always if definition.name == _ALWAYS else source.bound.get(definition.name, [])
 
@@ -244,7 +237,6 @@ class _Code:
 
 
 def _sources(root: Path) -> str:
-    """Return a hash of all files of the package that a result may depend on."""
     return digest(file for pattern in ("*.py", *_READ) for file in (root / PACKAGE).rglob(pattern))
 
 

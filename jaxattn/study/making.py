@@ -35,11 +35,7 @@ def figures_folder(config: DictConfig) -> Path:
 
 
 def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
-    """Compose the configurations of all runs of an experiment's figure.
-
-    Raises:
-        UsageError: a mistake in them, or a folder without claims of this experiment.
-    """
+    """Compose the configurations of all runs of an experiment's figure; UsageError if it has no claims."""
     arguments = name, tuple(overrides), sources(name)
     # What a target of the user's own accepts may change between two commands.
     is_kept = not any("_target_" in override for override in overrides)
@@ -141,11 +137,7 @@ def is_made(name: str, configs: Sequence[DictConfig], folder: Path, known: Colle
 
 
 def datasets(name: str, configs: Sequence[DictConfig], report: Report = unheard) -> dict[str, xarray.Dataset]:
-    """Return what is measured of every run, by their names; missing records and measurements are made.
-
-    Raises:
-        ValueError: `measure` gives two runs the same name.
-    """
+    """Return what is measured of every run, by their different names; missing records and measurements are made."""
     measurements: dict[str, xarray.Dataset] = {}
     for number, config in enumerate(configs, start=1):
         dataset = measured(config, report, number)
@@ -165,8 +157,7 @@ def judged(
 def make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report = unheard) -> list[dict[str, Any]]:
     """Train and measure what is missing, write figure or table and view, and return the entries of the claims.
 
-    Raises:
-        ValueError: a measured number is NaN, so that nothing can be drawn.
+    ValueError: a measured number is NaN, so that nothing can be drawn.
     """
     measurements = datasets(name, configs, report)
     report(Staged(Stage.JUDGING))
@@ -202,7 +193,6 @@ def _measure(config: DictConfig) -> Callable[..., xarray.Dataset]:
 
 
 def _code(config: DictConfig) -> list[str]:
-    """Return the functions that measure and make a configuration's record, as dotted paths."""
     measure, solver = _measure(config), OmegaConf.to_container(config.svm, resolve=True)
     return [f"{measure.__module__}.{measure.__qualname__}", *runs.code(config), *fingerprints.targets(solver)]
 

@@ -23,13 +23,10 @@ class Best(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What a verdict says of norms, without its numbers.
+    """What a verdict says of norms, without its numbers: a label in a few words, and the norms that are named.
 
-    Attributes:
-        label: in a few words.
-        norms: those that are named.
-        decided: whether they are all, up to norms that cannot be told apart.
-        has_direction: whether the verdict is on the direction of W, and not on the point where it stops.
+    It is decided if these are all, up to norms that cannot be told apart. It has no direction if it is on the point
+    where W stops.
     """
 
     label: str

@@ -20,7 +20,6 @@ from rich.text import Text
 
 from jaxattn.study.events import Compiling, Event, Report, Stage, Staged, Trained
 
-# How often the display is redrawn, per second.
 _RATE = 4
 # Lines of a terminal used for headings, totals, and the count of rows not shown.
 _OTHERS = 5
@@ -29,8 +28,6 @@ _HEADINGS = ("experiment", "stage", "seeds", "steps/s", "time", "left")
 
 @dataclass
 class _Row:
-    """The state of an experiment in progress."""
-
     began: float
     runs: int
     seeds: int
@@ -77,13 +74,11 @@ class Board:
         self._spinner = Spinner("dots")
 
     def __enter__(self) -> Board:
-        """Start the live display."""
         if self.shown:
             self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove the display, also after an error or an interrupt."""
         self._live.stop()
 
     def phase(self, text: str) -> None:
@@ -124,8 +119,7 @@ class Board:
         rows = []
         for name, row in list(self._running.items()):
             seeds = f"{row.trained:,}/{row.seeds:,}" if row.seeds else ""
-            seconds = self._left(name, row)
-            left = "" if seconds is None else duration(seconds)
+            left = "" if (seconds := self._left(name, row)) is None else duration(seconds)
             rows.append((name, row.doing(), seeds, row.rate(), duration(time.monotonic() - row.began), left))
         return rows
 
@@ -148,7 +142,6 @@ class Board:
         return "; ".join(parts)
 
     def __rich__(self) -> RenderableType:
-        """Return the current display."""
         parts: list[RenderableType] = []
         if rows := self.rows():
             table = Table(box=None, pad_edge=False, header_style="dim")

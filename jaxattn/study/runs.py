@@ -62,11 +62,8 @@ def fingerprint(config: DictConfig) -> str:
 def run(config: DictConfig, report: Report = unheard) -> Path:
     """Draw and train what a configuration describes, unless its record exists, and return the record's path.
 
-    The first report is of the seeds that are already recorded.
-
-    Raises:
-        UsageError: values out of range.
-        RecordError: the record cannot be written, is being written by another run, or was begun differently.
+    The first report is of the seeds that are already recorded. UsageError: values out of range. RecordError: the record
+    cannot be written, is being written by another run, or was begun differently.
     """
     made_from = fingerprint(config)
     record = _folder(config, made_from) / "record.zarr"
@@ -121,7 +118,6 @@ def ended(config: DictConfig) -> None:
 
 
 def _resolved(config: DictConfig) -> dict[str, Any]:
-    """Return the values that a record depends on."""
     nodes = {key: config[key] for key in config_keys(config).values()}
     values = {
         key: OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node

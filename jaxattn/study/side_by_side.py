@@ -24,14 +24,12 @@ from jaxattn.study.tuning import tune
 
 # A process cannot hold hundreds of programs: clear them after this many experiments.
 _TOGETHER = 8
-# Numbers the experiments made in this process.
 _number = itertools.count(1)
 # Seconds between two checks of the processes' reports.
 _PAUSE = 0.2
 
 _ENDED = "a process ended without a message (killed, or out of memory?)"
 
-# The entries of an experiment's claims, and its costs.
 Made = tuple[list[dict[str, Any]], costs.Costs]
 
 
@@ -89,10 +87,8 @@ def each(
 ) -> Iterator[tuple[str, Made]]:
     """Yield the name of each experiment, the entries of its claims and its costs, as they are finished.
 
-    Experiments that share a run are made one after the other; without a pool, all in this process.
-
-    Raises:
-        ProcessError: a process ended without a message; also whatever `making.make` raises. The others are interrupted.
+    Experiments that share a run are made one after the other; without a pool, all in this process. An error in one
+    interrupts the others. ProcessError: a process ended without a message.
     """
     waiting = ordered(composed, seconds)
     if pool is None:

@@ -96,11 +96,7 @@ def test_a_name_is_resolved_as_one_writes_it(modules, text, module, full):
             "(x: jaxtyping.Float[jaxlib._jax.Array, 'n T']) -> numpy.ndarray",
             "(x: Float[Array, 'n T']) -> ndarray",
         ),
-        (
-            api_pages.shortened,
-            "(start: ~collections.abc.Callable[[~a.b], int])",
-            "(start: Callable[[a.b], int])",
-        ),
+        (api_pages.shortened, "(start: ~collections.abc.Callable[[~a.b], int])", "(start: Callable[[a.b], int])"),
         (evidence.rounded, 4647756.6, "4,600,000"),
         (evidence.rounded, 0.0882, "0.088"),
         (evidence.rounded, 11.0, "11"),

@@ -46,8 +46,7 @@ def test_what_is_not_decided_for_a_reason_of_its_own_has_that_reason_and_criteri
 
 
 @pytest.mark.parametrize(
-    ("verdict", "criteria"),
-    [("not decided", (UNCLEAR, MET)), ("holds", (MET,)), ("does not hold", (BROKEN, UNCLEAR))],
+    ("verdict", "criteria"), [("not decided", (UNCLEAR, MET)), ("holds", (MET,)), ("does not hold", (BROKEN, UNCLEAR))]
 )
 def test_in_all_other_claims_every_outcome_counts(verdict, criteria):
     judged = of(verdict, *criteria)

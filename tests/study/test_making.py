@@ -19,8 +19,6 @@ def test_experiments_are_named_bare_or_by_their_key():
     assert figures.chosen(["rate", "size=small"]) == (["rate"], ["size=small"])
     assert figures.chosen(["experiment=rate,kq-penalty"]) == (["rate", "kq-penalty"], [])
     assert figures.chosen(["steps=7"]) == ([], ["steps=7"])
-    with pytest.raises(UsageError, match=r"experiment: expected some of .*rate.*, found \['rat'\]"):
-        figures.chosen(["rat"])
 
 
 @pytest.mark.parametrize(("given", "made"), [([], published()), (["--all"], experiments()), (["rate"], ["rate"])])
@@ -35,12 +33,6 @@ def test_the_figures_of_the_papers_are_made_unless_others_are_asked_for(monkeypa
 def test_all_experiments_and_one_of_them_is_a_contradiction():
     with pytest.raises(UsageError, match="--all: expected no experiment beside it, found rate"):
         figures.main(["rate", "--all"])
-
-
-def test_an_experiment_without_a_claim_is_named_before_anything_runs():
-    other = "study.experiment=jaxattn.experiments.local.kq_penalty"
-    with pytest.raises(UsageError, match=r"rate: expected claims rate:\.\.\. in .*found \['kq-penalty'\]"):
-        making.configurations("rate", [other])
 
 
 def test_two_runs_of_one_name_are_named(monkeypatch):

@@ -79,7 +79,7 @@ def test_the_index_begins_with_what_does_not_hold_and_sets_our_own_experiments_a
         ],
         "The papers' statements, in settings that stand for theirs": [
             f"| [2308.16898] | Theorem 1 | [second](pages/second.md#c) | What second:c states of \\|x\\|. "
-            f"{measured.format('second:c')} | **does not hold** |",
+            f"{measured.format('second:c')} | **does not hold** |"
         ],
         "Experiments of our own": [
             f"| [2308.16898] | Theorem 1 | [third](pages/third.md#f) | What third:f states of \\|x\\|. "

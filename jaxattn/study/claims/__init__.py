@@ -19,25 +19,6 @@ from jaxattn.study.claims.claim import (
     family,
     line,
 )
-from jaxattn.study.claims.counts import (
-    DOUBTED,
-    EXCLUDED,
-    LEAST_DRAWN,
-    LEAST_STEPS,
-    counts_of,
-    doubts,
-    too_few,
-    total,
-)
-from jaxattn.study.claims.criteria import (
-    Agreement,
-    Criterion,
-    Number,
-    Outcome,
-    above,
-    agrees,
-    below,
-    between,
-    together,
-)
+from jaxattn.study.claims.counts import DOUBTED, EXCLUDED, LEAST_DRAWN, LEAST_STEPS, counts_of, doubts, too_few, total
+from jaxattn.study.claims.criteria import Agreement, Criterion, Number, Outcome, above, agrees, below, between, together
 from jaxattn.study.claims.registry import Experiment, Judgements, experiment, folders, judged, not_a_number, registry

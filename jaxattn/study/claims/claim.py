@@ -15,7 +15,6 @@ from jaxattn.statistics import LEAST_SEEDS
 from jaxattn.study.claims.counts import LEAST_DRAWN, LEAST_STEPS, counts_of
 from jaxattn.study.claims.criteria import Criterion, Number, Outcome, together
 
-# Datasets by the name of their run.
 Datasets = Mapping[str, xarray.Dataset]
 
 
@@ -55,7 +54,6 @@ class Source:
     setting: Setting
 
     def __str__(self) -> str:
-        """Name paper and place."""
         return f"{self.paper}, {self.locator}"
 
 
@@ -148,7 +146,6 @@ class MissingRunError(KeyError):
     """A run that a rule reads was not made."""
 
     def __str__(self) -> str:
-        """Name the run."""
         return f"The run {self.args[0]!r} is missing."
 
 
@@ -160,18 +157,15 @@ class Runs(Mapping[str, xarray.Dataset]):
         self._read: set[str] = set()
 
     def __getitem__(self, run: str) -> xarray.Dataset:
-        """Return the estimates of a run."""
         if run not in self._summaries:
             raise MissingRunError(run)
         self._read.add(run)
         return self._summaries[run]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names, in the order of the YAML."""
         return iter(self._summaries)
 
     def __len__(self) -> int:
-        """Return the number of runs."""
         return len(self._summaries)
 
     @property

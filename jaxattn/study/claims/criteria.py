@@ -86,7 +86,6 @@ class Criterion:
         return {"quantity": self.quantity} | finite | {"outcome": str(self.outcome)}
 
     def __str__(self) -> str:
-        """Describe the number, its interval and the criterion."""
         asked = {
             (True, True): f"between {self.least:.4g} and {self.most:.4g}",
             (True, False): f"at least {self.least:.4g}",
@@ -143,11 +142,7 @@ def agrees(quantity: str, mean: float, error: float, expected: float, within: fl
 
 
 def together(criteria: Iterable[Criterion]) -> Outcome:
-    """Return whether all criteria are met, any is broken, or neither is clear.
-
-    Raises:
-        ValueError: there are none.
-    """
+    """Return whether all of at least one criterion are met, any is broken, or neither is clear."""
     outcomes = {criterion.outcome for criterion in criteria}
     if not outcomes:
         raise ValueError("criteria: expected at least one, found none")

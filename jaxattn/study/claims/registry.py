@@ -17,7 +17,6 @@ from jaxattn.study.claims.claim import Claim, Datasets, Judgement
 from jaxattn.study.claims.counts import counts_of
 
 EXPERIMENTS = "jaxattn.experiments"
-# Judgements by the id of their claim.
 Judgements = Mapping[str, Judgement]
 
 
@@ -71,11 +70,7 @@ class Experiment:
 
 
 def experiment(path: str) -> Experiment:
-    """Return the experiment that a module, such as `jaxattn.experiments.local.rate`, defines as EXPERIMENT.
-
-    Raises:
-        ValueError: there is no such module, or no EXPERIMENT in it; the message names it.
-    """
+    """Return what a module, such as `jaxattn.experiments.local.rate`, defines as EXPERIMENT; ValueError if nothing."""
     try:
         module = importlib.import_module(path)
     except ModuleNotFoundError as error:
@@ -100,11 +95,7 @@ def _modules(package: str) -> list[str]:
 
 
 def registry() -> dict[str, Claim]:
-    """Return all claims by id.
-
-    Raises:
-        ValueError: two claims have the same id.
-    """
+    """Return all claims by id."""
     claims = [claim for folder in folders() for claim in experiment(folder).claims]
     by_id = {claim.id: claim for claim in claims}
     if len(by_id) < len(claims):

@@ -52,11 +52,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def chosen(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the experiments named on a command line, as in `rate` or `experiment=rate,kq-penalty`, and the rest of it.
-
-    Raises:
-        UsageError: there is no such experiment.
-    """
+    """Return the experiments named on a command line, as in `rate` or `experiment=rate,kq-penalty`, and the rest."""
     names, last, overrides = [], [], []
     for argument in arguments:
         key, equals, value = argument.partition("=")

@@ -77,8 +77,7 @@ def gather(overrides: Sequence[str], norms: Sequence[Norm] | None = None) -> xar
     configs = _configurations(combinations)
     if norms is not None and (own := next((c.study.experiment for c in configs if c.study.experiment), None)):
         raise UsageError(f"--norms: expected a sweep without an experiment, which has its norms, found {own}")
-    missing = [line for line, config in zip(combinations, configs, strict=True) if not runs.is_recorded(config)]
-    if missing:
+    if missing := [line for line, one in zip(combinations, configs, strict=True) if not runs.is_recorded(one)]:
         raise records.RecordError(f"{len(missing)} of {len(configs)} runs are not there: {missing}")
     parts: list[xarray.Dataset] = []
     for config in configs:
@@ -176,27 +175,20 @@ def _described(config: DictConfig) -> dict[str, Any]:
 
 
 def _shared(described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the common part of nested mappings."""
     first, *others = described
     shared = {}
-    for key, value in first.items():
-        if not all(key in other for other in others):
-            continue
-        if all(isinstance(content[key], Mapping) for content in described):
-            inner = _shared([content[key] for content in described])
-            if inner or not value:
+    for key in set(first).intersection(*others):
+        values = [one[key] for one in described]
+        if all(isinstance(value, Mapping) for value in values):
+            if (inner := _shared(values)) or not values[0]:
                 shared[key] = inner
-        elif all(other[key] == value for other in others):
-            shared[key] = value
+        elif all(value == values[0] for value in values):
+            shared[key] = values[0]
     return shared
 
 
 def norms_of(text: str) -> list[Norm]:
-    """Return the norms of a list with commas, each once: ["2,inf", "max"] of "2,inf,max,2,inf".
-
-    Raises:
-        ValueError: an unknown norm; the message lists the known ones.
-    """
+    """Return the norms of a list with commas, each once, such as "2,inf" and "max" of "2,inf,max,2,inf"."""
     # Two kinds of names have a comma: "2,inf" and "2,1".
     names = (name.strip() for name in re.split(r",(?!\s*(?:inf|1)\b)", text))
     return list(dict.fromkeys(map(matrix_norms.named, names)))

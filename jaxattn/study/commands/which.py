@@ -105,11 +105,11 @@ def of_one(words: Sequence[str]) -> None:
     asked = checked(words)
     answer = asked.answer()
     record = asked.train(asked.folder.name)
-    answer = answer or asked.rank(record)
-    figures = drawn(answer.ranking.plot, asked.folder, f"alignment-{asked.digest}", asked.config)
-    print(answer.ranking.table())
-    if answer.stopped:
-        print(f"where W stops: {answer.stopped.text}")
+    ranking, stopped = answer or asked.rank(record)
+    figures = drawn(ranking.plot, asked.folder, f"alignment-{asked.digest}", asked.config)
+    print(ranking.table())
+    if stopped:
+        print(f"where W stops: {stopped.text}")
     print(f"gradient: {asked.gradient}\nrecord: {record}\nranking: {asked.path}\nfigure: {' '.join(map(str, figures))}")
     if stalled := stalls.line([asked.config]):
         print(f"{asked.folder.name}: {stalled}", file=sys.stderr)
@@ -133,8 +133,7 @@ def of_sweep(words: Sequence[str]) -> None:
     for number, (one, setting, answer) in enumerate(zip(asked, settings, answers, strict=True), start=1):
         record = one.train(f"{number} of {len(asked)}: {' '.join(setting.values())}")
         try:
-            answer = answer or one.rank(record)
-            found.append(Point(setting, record, answer.ranking, answer.stopped))
+            found.append(Point(setting, record, *(answer or one.rank(record))))
         except ValueError as error:
             found.append(Point(setting, record, reason=str(error)))
         print(table.row(found[-1]), flush=True)
@@ -153,12 +152,7 @@ def of_sweep(words: Sequence[str]) -> None:
 
 
 def of_checkpoints(arguments: Sequence[str]) -> bias.Ranking:
-    """Return the ranking of weights in a file of arrays.
-
-    Raises:
-        UsageError: another setting beside the file and the norms, or no such file of arrays.
-        ValueError: as `bias.rank_arrays`.
-    """
+    """Return the ranking of weights in a file of arrays; UsageError for other settings, or if there is no such file."""
     if others := [argument for argument in arguments if key_of(argument) not in ("checkpoints", "norms")]:
         raise UsageError(f"{others[0]}: expected only norms=[...] beside checkpoints=FILE, found another setting")
     given = OmegaConf.from_dotlist(list(arguments))

@@ -64,9 +64,8 @@ logging.getLogger("jax").setLevel(logging.WARNING)
 def compose(overrides: Sequence[str]) -> DictConfig:
     """Return the configuration of these overrides.
 
-    Raises:
-        UsageError: an unknown key or name (the known ones are listed), an argument that a target does not accept,
-            several values for one key, or a value of the wrong type.
+    UsageError: an unknown key or name (the known ones are listed), an argument that a target does not accept, several
+    values for one key, or a value of the wrong type.
     """
     for override in parsed(list(overrides)):
         if override.is_sweep_override():
@@ -87,11 +86,7 @@ def compose(overrides: Sequence[str]) -> DictConfig:
 
 
 def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
-    """Return a copy of a configuration with other values at some of its keys, for example `data.n`.
-
-    Raises:
-        UsageError: an unknown key, or a value of the wrong type.
-    """
+    """Return a copy of a configuration with other values at some of its keys, for example `data.n`."""
     changed = copy.deepcopy(config)
     try:
         for key, value in values.items():
@@ -103,11 +98,7 @@ def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:
-    """Return all combinations of a sweep, for example `data.d=4,8 weights=free,factored`.
-
-    Raises:
-        UsageError: an override that cannot be read, or too many runs.
-    """
+    """Return all combinations of a sweep, for example `data.d=4,8 weights=free,factored`; UsageError for too many."""
     choices = []
     for override in parsed(list(overrides)):
         if override.is_sweep_override():
@@ -172,17 +163,12 @@ def _of_others(setting: Any, keys: dict[str, str]) -> str:
 
 
 def _types(record: Any) -> dict[str, type]:
-    """Return the types of a record's fields that have one."""
     hints = get_type_hints(record)
     return {name: hint for name, hint in hints.items() if isinstance(hint, type) and hint is not Any}
 
 
 def setting_of(config: DictConfig) -> recording.Setting:
-    """Instantiate the setting that a configuration's record is made from: its `study.record`, field by field.
-
-    Raises:
-        UsageError: a value out of range, or a target that cannot be instantiated.
-    """
+    """Instantiate a configuration's `study.record`, field by field; UsageError for a value that cannot be used."""
     try:
         fields = {
             name: _instantiated(key, _described(config[key])) if OmegaConf.is_dict(config[key]) else config[key]

@@ -19,17 +19,11 @@ from jaxattn.study.settings import recording
 _ARGUMENTS = {"head": ("x", "v"), "loss": ("margin",)}
 # Other fields that are called, with their keys in the configuration.
 _CALLED = {"law": "data", "initial": "weights", "tokens": "tokens", "snapshots": "snapshots", "radii": "radii"}
-# The number of problems that a head is tested on.
 _TRIED = 4
 
 
 def check_fields(fields: Mapping[str, Any]) -> None:
-    """Check the fields of a setting.
-
-    Raises:
-        UsageError: a value cannot be called.
-        ValueError: an optimizer is not an optax transformation, or a head or loss takes other arguments.
-    """
+    """Raise an error for a field that cannot be called or takes other arguments, or an optimizer not of optax."""
     for name, value in fields.items():
         if name == "optimizer":
             checks.transformation(name, value)

@@ -75,11 +75,7 @@ def sources(name: str) -> str:
 
 
 def named(path: str) -> Callable[..., Any]:
-    """Return the function or class at a dotted path.
-
-    Raises:
-        UsageError: there is no such module, or it has nothing of this name.
-    """
+    """Return the function or class at a dotted path; UsageError if there is none."""
     module, _, name = path.rpartition(".")
     if not module or not name:
         raise UsageError(f"{path}: expected a module and a name in it, such as mymodule.myfunction")

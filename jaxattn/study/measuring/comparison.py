@@ -24,20 +24,13 @@ NORMS = (svm.frobenius, svm.nuclear)
 
 
 def compare(
-    record: xarray.Dataset,
-    norms: Sequence[svm.Norm] = NORMS,
-    solver: svm.Solver | None = None,
+    record: xarray.Dataset, norms: Sequence[svm.Norm] = NORMS, solver: svm.Solver | None = None
 ) -> xarray.Dataset:
     """Solve the Att-SVM for each seed's selected tokens, and compute the cosine of the trained weights with it.
 
     The selected tokens are those of the final weights. A seed is kept if its weights stayed finite and the solution in
     every norm is certified optimal (stationary, if the norm has a rank bound). Excluded seeds are counted by reason,
     and kept ones whose solution is not unique, or not known to be (`doubted`).
-
-    Args:
-        record: a record of a `Training`, as written by `recording.run`.
-        norms: the norms of the max-margin problems.
-        solver: the solver for all norms. Default: those suited to each norm.
 
     Returns:
         A dataset with axis `attempt` for all seeds (their status and certificates) and axis `seed` for the kept ones:
@@ -62,17 +55,16 @@ def compare(
     correlation, rank = _held_against(_lanes(snapshots, kept), W)
     margins = {}
     if not any(isinstance(norm, OfRank) for norm in norms):
-        held = (_lanes(snapshots, kept), _lanes(constraints, kept))
-        ratios = [_margins(*held, norm, _lanes(one, kept)) for norm, one in zip(norms, solutions, strict=True)]
+        along, rows = _lanes((snapshots, constraints), kept)
+        ratios = [_margins(along, rows, norm, _lanes(one, kept)) for norm, one in zip(norms, solutions, strict=True)]
         margins["margin_ratio"] = (("seed", "norm", "snapshot"), np.stack(ratios, axis=1))
-    per_attempt = ("primal", "dual", "gap", "violation", "iterations")
     evidence = {
-        name: (("attempt", "norm"), np.stack([getattr(one, name) for one in solutions], axis=1)) for name in per_attempt
+        name: (("attempt", "norm"), np.stack([getattr(one, name) for one in solutions], axis=1))
+        for name in ("unique", "primal", "dual", "gap", "violation", "iterations")
     }
     return xarray.Dataset(
         data_vars={
             "status": (("attempt", "norm"), status),
-            "unique": (("attempt", "norm"), np.stack([solution.unique for solution in solutions], axis=1)),
             **evidence,
             **margins,
             "X": (("seed", "input", "token", "feature"), arrays["X"][kept]),
@@ -125,7 +117,6 @@ def _held_against(snapshots: Weights, W: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _margins(snapshots: Weights, constraints: svm.Constraints, norm: svm.Norm, solutions: svm.Solution) -> np.ndarray:
-    """Return the margin ratio of each snapshot of each seed in one norm, (seed, snapshot)."""
     if len(solutions.status) == 0:
         return np.zeros((0, jax.tree.leaves(snapshots)[0].shape[1]))
     return batch.over_seeds(_margins_in(norm), snapshots, constraints, solutions)

@@ -24,14 +24,10 @@ def lengths(comparison: xarray.Dataset) -> xarray.DataArray:
 
 
 def growth(length: xarray.DataArray, key: PRNGKeyArray) -> xarray.Dataset:
-    """Estimate p in ||W(k) Z|| ~ k^p over the second half of a run, from `lengths`: the mean over seeds.
+    """Estimate p in ||W(k) Z|| ~ k^p over the second half of a run, from the finite `lengths` of at least one seed.
 
-    Returns:
-        `growth`, `growth_low` and `growth_high`, and the steps `since` and `until` between which it is measured; all
-            without axes. The first three are NaN if the run has only one snapshot.
-
-    Raises:
-        ValueError: no seed was kept, or a length is not finite.
+    The result has no axes: the mean over seeds as `growth`, `growth_low` and `growth_high`, NaN if the run has only one
+    snapshot, and the steps `since` and `until` between which it is measured.
     """
     steps = length["snapshot"].values
     middle = int(np.argmin(np.abs(steps - steps[-1] / 2)))

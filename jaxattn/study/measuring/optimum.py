@@ -17,14 +17,9 @@ from jaxattn.study.settings.parameters import finite_seeds, weights_of
 
 
 class Optimum(NamedTuple):
-    """The kept part of a record: problems with a certified solution, each with a leading seed axis.
+    """The kept part of a record: problems, their optimal tokens, and the direction `W_mm` of global convergence.
 
-    Attributes:
-        problems: the problems as drawn.
-        alpha: their optimal tokens.
-        W: the direction `W_mm` of global convergence.
-        kept: the indices of these seeds in the record.
-        counts: seeds attempted, kept and excluded by reason, as attributes of a dataset.
+    Each has a leading seed axis. The counts are of seeds attempted, kept and excluded by reason.
     """
 
     problems: Problem

@@ -20,8 +20,19 @@ from jaxattn.statistics import Estimate, variables
 from jaxattn.study.settings.parameters import is_parameter, weights_of
 from jaxattn.study.settings.training import SERIES
 
-_PER_SEED = ("seed", "norm", "snapshot")
-# The arrays of a problem.
+# The axes of a ranking's arrays and estimates in a dataset.
+_AXES = {
+    "margin_ratio": ("seed", "norm", "snapshot"),
+    "cosine": ("seed", "norm", "snapshot"),
+    "unique": ("seed", "norm"),
+    "probability": ("seed", "snapshot"),
+    "size": ("seed", "snapshot"),
+    "obeys": ("seed", "norm"),
+    "fall": ("seed",),
+    "stalled": ("seed",),
+    "confusion": ("norm", "rival"),
+}
+_ESTIMATES = {"ratio": ("norm", "snapshot"), "trend": ("norm",), "limit": ("norm",)}
 _PROBLEM = ("X", "Z", "Y", "v")
 
 
@@ -92,35 +103,20 @@ def to_dataset(ranking: bias.Ranking) -> xarray.Dataset:
     `decades`, the `verdict` in one line, its parts `verdict_norms` (JSON), `decided` and `reason`, and `exponents`
     (JSON).
     """
-    estimates: dict[str, tuple[tuple[str, ...], Estimate]] = {"ratio": (("norm", "snapshot"), ranking.ratio)}
-    for name in ("trend", "limit"):
-        if (found := getattr(ranking, name)) is not None:
-            estimates[name] = (("norm",), found)
+    estimates = {
+        name: (axes, found) for name, axes in _ESTIMATES.items() if (found := getattr(ranking, name)) is not None
+    }
+    verdict = ranking.verdict
     return xarray.Dataset(
-        data_vars={
-            "margin_ratio": (_PER_SEED, ranking.margin_ratio),
-            "cosine": (_PER_SEED, ranking.cosine),
-            "unique": (("seed", "norm"), ranking.unique),
-            "probability": (("seed", "snapshot"), ranking.probability),
-            "size": (("seed", "snapshot"), ranking.size),
-            "obeys": (("seed", "norm"), ranking.obeys),
-            "fall": (("seed",), ranking.fall),
-            "stalled": (("seed",), ranking.stalled),
-            "confusion": (("norm", "rival"), ranking.confusion),
-            **variables(estimates),
-        },
-        coords={
-            "seed": ranking.seeds,
-            "norm": np.array(ranking.norms, dtype=object),
-            "snapshot": ranking.steps,
-        },
-        attrs={
+        {**{name: (axes, getattr(ranking, name)) for name, axes in _AXES.items()}, **variables(estimates)},
+        {"seed": ranking.seeds, "norm": np.array(ranking.norms, dtype=object), "snapshot": ranking.steps},
+        {
             **ranking.counts,
             "decades": ranking.decades,
-            "verdict": str(ranking.verdict),
-            "verdict_norms": json.dumps(ranking.verdict.norms),
-            "decided": int(ranking.verdict.decided),
-            "reason": ranking.verdict.reason,
+            "verdict": str(verdict),
+            "verdict_norms": json.dumps(verdict.norms),
+            "decided": int(verdict.decided),
+            "reason": verdict.reason,
             "exponents": json.dumps([asdict(one) for one in ranking.exponents]),
         },
     )
@@ -139,24 +135,15 @@ def of_dataset(dataset: xarray.Dataset) -> bias.Ranking:
         return Estimate(*(dataset[one].values for one in names))
 
     attrs = dataset.attrs
+    found: dict[str, Any] = {name: estimate(name) if name in dataset else None for name in _ESTIMATES}
     return bias.Ranking(
         norms=tuple(str(name) for name in dataset["norm"].values),
         steps=dataset["snapshot"].values,
         seeds=dataset["seed"].values,
-        margin_ratio=dataset["margin_ratio"].values,
-        cosine=dataset["cosine"].values,
-        unique=dataset["unique"].values,
-        probability=dataset["probability"].values,
-        size=dataset["size"].values,
-        fall=dataset["fall"].values,
-        stalled=dataset["stalled"].values,
-        confusion=dataset["confusion"].values,
         exponents=exponents_of(dataset),
-        ratio=estimate("ratio"),
-        trend=estimate("trend") if "trend" in dataset else None,
         decades=attrs["decades"],
-        limit=estimate("limit") if "limit" in dataset else None,
-        obeys=dataset["obeys"].values,
         counts={name: attrs[name] for name in ("attempted", "kept", "diverged", "infeasible", "unsolved")},
         verdict=bias.Verdict(tuple(json.loads(attrs["verdict_norms"])), bool(attrs["decided"]), attrs["reason"]),
+        **{name: dataset[name].values for name in _AXES},
+        **found,
     )

@@ -16,11 +16,9 @@ from jaxattn.study.settings.training import Training
 
 
 class Stopped(NamedTuple):
-    """Where weights that no longer grow have stopped.
+    """Where weights have stopped: `bias.finite` in one line, or why it has no answer, and norms.
 
-    Attributes:
-        text: the answer of `bias.finite` in one line, or why it has none.
-        norms: the norms on whose balls the weights are stationary; empty if none, or if it is not decided.
+    The weights are stationary on the balls of these norms; there are none if it is not decided.
     """
 
     text: str

@@ -62,16 +62,9 @@ class Radii:
 
 @dataclass(frozen=True)
 class Regularization:
-    """A setting: what to draw, the balls to minimize the risk on, how many seeds, and the key.
+    """A setting: what to draw, the balls of W or of (K, Q) to minimize the risk on, how many seeds, and the key.
 
-    Attributes:
-        law: the law of the problems.
-        ball: a ball of W or of (K, Q).
-        loss: a function of one margin.
-        head: a function of one attention output and v.
-        seeds: the number of problems to draw.
-        key: the root key; seed s draws from `fold_in(key, s)`.
-        radii: the radii of the balls.
+    `loss` is a function of one margin, and `head` of one attention output and v.
     """
 
     law: data.Law

@@ -49,7 +49,6 @@ def draw_panels(panels: Sequence[Axes], summaries: Mapping[str, xarray.Dataset])
 
 
 def _nearest(summary: xarray.Dataset) -> str:
-    """Return the norm whose solution has the largest mean cosine at the end of a run."""
     return str(summary["norm"].values[int(summary["correlation"].isel(snapshot=-1).values.argmax())])
 
 

@@ -78,7 +78,6 @@ class _Recorder(RendererAgg):
 
 
 def _break(figure: Figure) -> None:
-    """Break every text that is longer than its room."""
     renderer = FigureCanvasAgg(figure).get_renderer()
     page = figure.bbox.width - 2 * _EDGE * figure.dpi / 72
     rooms = [(text, page) for text in figure.texts]
@@ -112,7 +111,6 @@ def _lines(line: str, text: Text, room: float, renderer: RendererAgg) -> list[st
 
 
 def _filled(widths: np.ndarray, blank: float, room: float) -> list[int]:
-    """Return how many words go into each line."""
     numbers, used = [0], 0.0
     for width in widths:
         if numbers[-1] and used + blank + width > room:

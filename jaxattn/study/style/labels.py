@@ -28,12 +28,7 @@ def beside_ends(
 ) -> None:
     """Write labels beside points, moved up or down where they would overlap; points at infinity get none.
 
-    Args:
-        axes: where to draw; its scales and limits must be final.
-        ends: the labels and where they stand.
-        side: on which the labels stand.
-        gap: the least distance between two labels, as a share of the height of the panel.
-        look: of the texts, as `Axes.annotate` takes it.
+    The panel's scales and limits must be final; the gap is the least distance of two labels as a share of its height.
     """
     # Limits that follow from what is drawn are found when they are asked for.
     axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
@@ -56,12 +51,7 @@ def beside_ends(
 
 
 def apart(places: Float[np.ndarray, " labels"], gap: float) -> Float[np.ndarray, " labels"]:
-    """Return the places nearest to these, in the same order, of which no two are closer than `gap`.
-
-    Example:
-        >>> apart(np.array([0.5, 0.52, 0.9]), 0.1).round(2).tolist()
-        [0.46, 0.56, 0.9]
-    """
+    """Return the places nearest to these, in the same order, of which no two are closer than `gap`."""
     order = np.argsort(places, kind="stable")
     # Without the gaps the places need only increase: runs that decrease are replaced by their means.
     blocks: list[list[float]] = []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.resources import as_file, files
@@ -23,9 +24,9 @@ from matplotlib.figure import Figure, FigureBase, SubFigure
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
+from jaxattn.study.claims import EXCLUDED, counts_of, doubts
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.style import palette
-from jaxattn.study.style.counting import told
 from jaxattn.study.style.fitting import fit
 
 # In inches: a column and the width of a page, at which nothing is printed smaller than SMALLEST, in points.
@@ -34,6 +35,8 @@ COLUMN, PAGE, SMALLEST = 3.3, 6.75, 7.0
 RUNS = {"W": "$W$", "KQ": r"$KQ^\top$"}
 NORMS = {"frobenius": "Frobenius SVM", "nuclear": "nuclear SVM"}
 
+# More different counts than these are added up, more runs with equal ones are counted instead of named.
+_GROUPS, _NAMES = 4, 3
 # The user's style, a file or a name; None: the project's alone.
 _OWN: ContextVar[str | None] = ContextVar("own", default=None)
 
@@ -50,11 +53,7 @@ def style() -> Iterator[None]:
 
 @contextmanager
 def with_own(own: str | None) -> Iterator[None]:
-    """Apply a user's style on top of the project's inside this context.
-
-    Raises:
-        UsageError: there is no such style, or it cannot be read.
-    """
+    """Apply a user's style on top of the project's inside this context; UsageError if it cannot be read."""
     before = _OWN.set(own)
     # Matplotlib warns of lines that it cannot read, and goes on without them.
     log, warnings = logging.getLogger("matplotlib"), BufferingHandler(capacity=100)
@@ -166,6 +165,33 @@ def add_counts(
     """
     counts = told({RUNS.get(run, run): one for run, one in summaries.items()}, counted)
     note(figure, f"{counts}\n{remark}" if remark else counts)
+
+
+def told(summaries: Mapping[str, xarray.Dataset], counted: str) -> str:
+    """Return in sentences how many of what is counted (a plural) the runs kept, and excluded for which reason."""
+    every = counts_of(summaries)
+    groups: dict[str, list[str]] = {}
+    for run, counts in every.items():
+        groups.setdefault(_kept(counts, counted), []).append(run)
+    if len(groups) > _GROUPS:
+        sums = sum(map(Counter, every.values()), Counter[str]())
+        return f"{len(every)} runs together: {_kept(sums, counted)}."
+    if len(groups) == 1:
+        ((kept, runs),) = groups.items()
+        number = f"{len(runs)} runs{' x' if 'all kept' in kept else ', each'} "
+        return f"{number if len(runs) > 1 else ''}{kept}."
+    return " ".join(f"{_named(runs)}: {'each ' * (len(runs) > 1)}{kept}." for kept, runs in groups.items())
+
+
+def _kept(counts: Mapping[str, int], counted: str) -> str:
+    excluded = ", ".join(f"{counts[reason]:,} {reason}" for reason in EXCLUDED if counts.get(reason))
+    if not excluded:
+        return f"{counts['attempted']:,} {counted}, all kept{doubts(counts)}"
+    return f"{counts['kept']:,} of {counts['attempted']:,} {counted} kept{doubts(counts)} (excluded: {excluded})"
+
+
+def _named(runs: Sequence[str]) -> str:
+    return f"{len(runs)} runs" if len(runs) > _NAMES else " and ".join(runs)
 
 
 def second(name: str) -> str:

@@ -76,7 +76,6 @@ def _write(axes: Axes, place: float, row: float, text: str, colour: str) -> None
 
 
 def _line(axes: Axes, row: float, left: float) -> None:
-    """Draw a thin line across the bars and the table on their left."""
     line = {"arrowstyle": "-", "color": palette.EXCLUDED, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0}
     beside(axes, "", (0, row), (left, 0), xycoords=axes.get_yaxis_transform(), arrowprops=line)
     axes.axhline(row, color=palette.EXCLUDED, linewidth=0.6)

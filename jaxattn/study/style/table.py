@@ -18,11 +18,7 @@ class Table(NamedTuple):
 
 
 def markdown(table: Table) -> str:
-    """Return a table as GitHub Markdown, with its note below.
-
-    Raises:
-        ValueError: a row has not one cell per column, or a cell ends a cell or line of Markdown.
-    """
+    """Return a table as GitHub Markdown, with its note below; ValueError for rows and cells that would break it."""
     for row in (table.heads, *table.rows):
         if len(row) != len(table.heads):
             raise ValueError(f"table: expected {len(table.heads)} cells in each row, found {len(row)} in {row}")

@@ -146,12 +146,6 @@ def test_a_criterion_in_numbers_has_null_for_what_is_not_finite_and_six_digits_i
     ]
 
 
-def test_a_claim_knows_its_experiment():
-    source = Source("paper", "figure 1", Setting.EXACT)
-    assert Claim("name:a", source, "It is so.", judged).experiment == "name"
-    assert Claim("name", source, "It is so.", judged).experiment == "name"
-
-
 def summary(kept=20, steps=1000, **counts):
     return xarray.Dataset({"off": 0.1}, {"snapshot": [steps]}, {"attempted": 30, "kept": kept, "steps": steps} | counts)
 

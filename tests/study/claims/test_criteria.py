@@ -8,17 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from jaxattn.study.claims import (
-    Agreement,
-    Criterion,
-    Number,
-    Outcome,
-    above,
-    agrees,
-    below,
-    between,
-    together,
-)
+from jaxattn.study.claims import Agreement, Criterion, Number, Outcome, above, agrees, below, between, together
 
 MET, BROKEN, UNCLEAR = Outcome.MET, Outcome.BROKEN, Outcome.UNCLEAR
 REALS = st.floats(-1e6, 1e6)
@@ -81,14 +71,6 @@ def test_an_unclear_outcome_is_one_on_which_numbers_of_the_interval_differ(crite
     assert (criterion.outcome is UNCLEAR) == (found == {MET, BROKEN} or between_them)
 
 
-@given(NUMBERS, REALS)
-def test_above_and_below_mirror_each_other(value, threshold):
-    mirrored = Number(-value.mean, -value.high, -value.low)
-    assert above("it", value, threshold).outcome is below("it", mirrored, -threshold).outcome
-    met = {above("it", value, threshold).outcome, below("it", value, threshold).outcome}
-    assert BROKEN not in met or met == {BROKEN, MET}
-
-
 @given(criteria() | criteria(Agreement), st.integers(0, 4))
 @example(Criterion("it", Number(0, -1, 0.5), 1, 2), 1)
 @example(Criterion("it", Number(3, 2.5, 4), 1, 2), 2)
@@ -113,19 +95,13 @@ def test_numbers_agree_if_zero_is_inside_and_the_interval_is_narrow(agreement):
         assert agreement.outcome is (MET if narrow else UNCLEAR)
 
 
-@pytest.mark.parametrize("off", [(0.28, 0.0), (-0.28, 0.0), (0.29, 0.0), (-0.29, 0.0), (0.0, 0.01)])
-def test_numbers_agree_within_two_standard_errors_of_their_difference(off):
-    pairs = zip(np.add([1.0, 5.0], off), [0.1, 0.001], [1.0, 5.0], strict=True)
-    found = together([agrees("it", mean, error, published, within=1.0) for mean, error, published in pairs])
-    assert found is (MET if abs(off[0]) == 0.28 else BROKEN)
-
-
 @given(REALS, st.floats(0, 1e3), REALS, st.floats(0, 1e3))
 def test_a_measurement_too_coarse_to_tell_agrees_with_nothing(mean, error, published, within):
     found = agrees("it", mean, error, published, within)
-    assert found.value.high - found.value.mean == pytest.approx(2 * math.sqrt(2) * error, abs=1e-9)
+    half, off = 2 * math.sqrt(2) * error, mean - published
+    assert found.value == pytest.approx((off, off - half, off + half), abs=1e-9)
     if found.outcome is MET:
-        assert abs(mean - published) + 2 * math.sqrt(2) * error <= within + 1e-9
+        assert abs(off) + half <= within + 1e-9
     assert agrees("it", published, error + 2 * within + 1, published, within).outcome is UNCLEAR
     assert agrees("it", published, math.inf, published, within).outcome is UNCLEAR
 

@@ -20,7 +20,6 @@ from jaxattn.study.claims import (
     Verdict,
     above,
     experiment,
-    folders,
     judged,
     not_a_number,
     registry,
@@ -74,13 +73,6 @@ def test_a_package_that_an_experiment_needs_and_lacks_is_named_as_such(tmp_path,
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         experiment("mine")
     sys.modules.pop("mine", None)
-
-
-def test_the_experiments_are_the_modules_of_the_topics():
-    paths = folders()
-    assert paths == sorted(paths)
-    assert "jaxattn.experiments.local.rate" in paths
-    assert {path.count(".") for path in paths} == {3}
 
 
 def test_claims_are_ordered_by_id_and_two_of_one_id_are_refused(monkeypatch):

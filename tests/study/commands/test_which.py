@@ -162,15 +162,6 @@ def test_a_sweep_is_one_table_one_file_and_one_diagram_and_a_killed_one_continue
     assert {one for one in before.items() if (tmp_path / one[0]).is_file()} <= files(tmp_path).items()
 
 
-def test_all_of_a_sweep_is_checked_before_any_of_it_is_trained(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(recording, "run", None)
-    with pytest.raises(SystemExit) as ended:
-        said(capsys, "--multirun", *TINY, "optimizer=adam,sign,sgn", f"runs={tmp_path}")
-    assert ended.value.code == 2
-    assert re.search(r"^jaxattn: optimizer: expected one .* found sgn; did you mean sign\?", capsys.readouterr().err)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.slow
 def test_three_keys_have_no_diagram_and_a_point_that_cannot_be_ranked_is_a_row(tmp_path, capsys, monkeypatch):
     ranked = asking.ranked
