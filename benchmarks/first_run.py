@@ -77,7 +77,6 @@ def commit_of(revision: str = "HEAD") -> str:
 
 
 def _process_seconds() -> float:
-    """Return the processor time of all commands so far, with that of their own processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

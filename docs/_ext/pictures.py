@@ -127,12 +127,7 @@ def _atlas(view: Any) -> str:
 
 # The tables below the pictures, by their kinds; that of the atlas is a part of it.
 ROWS: dict[str, Callable[[Any], Rows]] = {
-    "trajectories": _trajectories,
-    "trap": _trap,
-    "ranks": _ranks,
-    "margins": _margins,
-    "paths": _paths,
-    "heads": _heads,
+    kind.__name__[1:]: kind for kind in (_trajectories, _trap, _ranks, _margins, _paths, _heads)
 }
 
 

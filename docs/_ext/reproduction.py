@@ -58,17 +58,12 @@ def page(name: str, study: Any, lines: Sequence[Line]) -> str:
     for line in lines:
         check = "check, " if line["kind"] == Kind.CHECK else ""
         text += [f"({anchor(line)})=", f"### {line['id']}: {check}{line['verdict']}", "", *entries.entry(line), ""]
-        text += [*_made(name, line), ""]
+        text += [
+            f"Made by `make figures experiment={name}` from `conf/experiment/{name}.yaml` in {line['seconds']:.0f} s,",
+            f"beside other experiments; recorded at commit `{line['revision']}`, hash of configurations and code",
+            f"`{line['made_from']}`.\n",
+        ]
     return "\n".join(text)
-
-
-def _made(name: str, line: Line) -> list[str]:
-    """Return what makes a claim's numbers, and from what."""
-    return [
-        f"Made by `make figures experiment={name}` from `conf/experiment/{name}.yaml` in {line['seconds']:.0f} s,",
-        f"beside other experiments; recorded at commit `{line['revision']}`, hash of configurations and code",
-        f"`{line['made_from']}`.",
-    ]
 
 
 def index(studies: Mapping[str, Any], lines: Sequence[Line]) -> str:

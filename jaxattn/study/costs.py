@@ -24,10 +24,7 @@ _UNREADABLE = "Error reading persistent compilation cache entry"
 
 @dataclass
 class Costs:
-    """The seconds of processes, of which some compiled or loaded programs, and the numbers of programs.
-
-    Some were in the cache; of these, some could not be loaded.
-    """
+    """The time and programs that processes have used, and how many of these were cached, or cached but unreadable."""
 
     seconds: float = 0.0
     compiling: float = 0.0
@@ -75,8 +72,7 @@ def _listen() -> None:
             for costs, _report in _counting:
                 costs.cached += 1
 
-    def began(event: str, value: float, **_: Any) -> None:
-        del value
+    def began(event: str, _value: float, **_: Any) -> None:
         if event == _COMPILE:
             for _costs, report in _counting:
                 report(Compiling(True))

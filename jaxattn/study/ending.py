@@ -34,10 +34,7 @@ def on_terminate() -> None:
 
 @functools.cache
 def with_parent() -> None:
-    """End this process once its parent has ended: a worker whose command is killed would go on computing.
-
-    The main thread is interrupted first, so that it can report that it has stopped. A worker would take its next task.
-    """
+    """Interrupt this process once its parent has ended, and then end it: a worker would take up its next task."""
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
 
 

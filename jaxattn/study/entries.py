@@ -128,11 +128,6 @@ def against(criteria: Sequence[str], numbers: Sequence[Mapping[str, Any]]) -> st
     distance from its threshold to the nearer end of the interval, over the size of the threshold (or of the number,
     where the threshold is 0). A yes or no, such as "1: it does", is at no distance from what is asked for: among equal
     outcomes it comes last.
-
-    Example:
-        >>> criteria = above("x", Number.exact(3), 1), above("y", Number(2, 1.5, 2.5), 1)
-        >>> against([*map(str, criteria)], [criterion.numbers for criterion in criteria])
-        'y is 2 [1.5, 2.5]; asked for: at least 1 (met with 50 % to spare)'
     """
     ranked = [
         (_ORDER.index(Outcome(criterion["outcome"])), _margin(criterion), text)

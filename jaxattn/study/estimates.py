@@ -23,10 +23,7 @@ from jaxattn.study.claims.criteria import Number
 
 @dataclass(frozen=True)
 class Estimator:
-    """An estimate that has not been evaluated: a function from a key to the parts of the estimate, and its axes.
-
-    The parts have suffixes: "" for the mean, "_low", "_high", "_error".
-    """
+    """An estimate that is not evaluated: from a key to its parts by suffix ("", "_low", "_high", "_error")."""
 
     like: xarray.DataArray
     parts: Callable[[PRNGKeyArray], Mapping[str, Any]]
@@ -119,10 +116,6 @@ def read_at(
     """Return a quantity at other readings of its clock, linear in the clock's logarithm and constant beyond its ends.
 
     The clock is positive and grows along the run: a path, or a norm.
-
-    Example:
-        >>> read_at(np.array([10.0, 500.0]), np.array([1.0, 100.0]), np.array([0.0, 4.0])).tolist()
-        [2.0, 4.0]
     """
     return np.vectorize(np.interp, signature="(m),(k),(k)->(m)")(np.log(at), np.log(clock), values)
 

@@ -27,10 +27,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class Trained:
-    """This many more seeds of a run are in its record.
-
-    Each made these steps just now, in so many seconds with compilation; 0 if recorded before, or if nothing is trained.
-    """
+    """More seeds of a run are in its record, with their steps and seconds if they were trained just now."""
 
     seeds: int
     steps: int = 0

@@ -4,8 +4,7 @@ A definition is a function, a class or an assignment. It depends on the definiti
 in imported ones, so that a claim or a figure may stand in the file of the function that measures. Imports inside
 functions count, and so do a user's modules on the PYTHONPATH. Installed packages do not; the record has their versions.
 Other statements of a module, such as a registration, always count. Comments, docstrings, blank lines and the messages
-of errors are not hashed, so rewording them leaves all records current. (The package grimp finds imports by module: a
-changed figure would make everything in its file again.)
+of errors are not hashed. (The package grimp finds imports by module: a changed figure would make its whole file again.)
 """
 
 from __future__ import annotations
@@ -92,10 +91,7 @@ def _texts(config: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def definitions(paths: Iterable[str], root: Path = _ROOT) -> set[Definition]:
-    """Return the definitions that some code, given by dotted paths, depends on in the package below `root`.
-
-    ValueError: a path that leads to no module, or a name that its package does not have.
-    """
+    """Return the definitions that dotted paths depend on in the package below `root`; ValueError: one leads nowhere."""
     return set().union(*map(_code(root).closure, paths))
 
 

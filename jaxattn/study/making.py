@@ -101,7 +101,7 @@ def measured(config: DictConfig, report: Report = unheard, number: int = 0) -> x
     # What distinguishes the run from the others of its experiment.
     settings: Any = OmegaConf.to_container(config.study.settings, resolve=True)
     described = str(OmegaConf.to_container(config.svm, resolve=True))
-    path = record.parent / f"measured-{_digest(described, str(settings), code[0], fingerprints.of(code))}.zarr"
+    path = record.parent / f"measured-{digest(described, str(settings), code[0], fingerprints.of(code))}.zarr"
     about = {"run": config.study.name, "steps": config.steps, **settings} if config.study.name else {}
     if path.exists():
         return records.load_dataset(path).assign_attrs(about)
@@ -118,7 +118,7 @@ def source(configs: Sequence[DictConfig]) -> str:
     code = [configs[0].study.experiment, *itertools.chain.from_iterable(map(_code, configs))]
     described = [f"{runs.folder(config)}{config.svm}{config.study.name}" for config in configs]
     style = configs[0].style
-    return _digest(*described, fingerprints.of(code), *([style, fingerprints.contents(style)] if style else []))
+    return digest(*described, fingerprints.of(code), *([style, fingerprints.contents(style)] if style else []))
 
 
 def files(name: str, configs: Sequence[DictConfig], folder: Path) -> list[Path]:
@@ -155,10 +155,7 @@ def judged(
 
 
 def make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report = unheard) -> list[dict[str, Any]]:
-    """Train and measure what is missing, write figure or table and view, and return the entries of the claims.
-
-    ValueError: a measured number is NaN, so that nothing can be drawn.
-    """
+    """Train and measure what is missing, write figure or table and view, and return the entries of the claims."""
     measurements = datasets(name, configs, report)
     report(Staged(Stage.JUDGING))
     started, experiment = time.perf_counter(), _experiment(configs)
@@ -188,7 +185,6 @@ def _experiment(configs: Sequence[DictConfig]) -> claims.Experiment:
 
 
 def _measure(config: DictConfig) -> Callable[..., xarray.Dataset]:
-    """Return the function that measures a record: that of the experiment, else `compare`."""
     return comparison.compare if config.study.experiment is None else _experiment([config]).measure
 
 
@@ -197,5 +193,6 @@ def _code(config: DictConfig) -> list[str]:
     return [f"{measure.__module__}.{measure.__qualname__}", *runs.code(config), *fingerprints.targets(solver)]
 
 
-def _digest(*parts: str) -> str:
+def digest(*parts: str) -> str:
+    """Return a short hash of some texts, for the name of a file."""
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]

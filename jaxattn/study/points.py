@@ -37,10 +37,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True)
 class Point:
-    """One setting of a sweep, by the values of the keys that vary, and what was found there.
-
-    There is no ranking if the weights cannot be ranked, for a `reason`; `stopped` is None if they grow.
-    """
+    """One setting of a sweep, by the values of its keys, and its ranking, or the reason why it has none."""
 
     setting: Mapping[str, str]
     record: Path

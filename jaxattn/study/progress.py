@@ -56,10 +56,7 @@ class _Row:
 
 
 class Board:
-    """The numbers of experiments made, running and waiting, the state of each running one, and the time left.
-
-    It is shown live if `shown`, by default if the output is a terminal.
-    """
+    """The state of experiments made, running and waiting, and the time left; shown live, by default on a terminal."""
 
     def __init__(self, shown: bool | None = None) -> None:
         self.shown = is_terminal(sys.stdout) if shown is None else shown

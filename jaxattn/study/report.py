@@ -63,10 +63,7 @@ _ENDING = """`make figures` writes this page and those of the experiments from i
 
 
 def write(folder: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> None:
-    """Write the index and the pages of claims.json, and remove own pages of what has no claims any more.
-
-    A study is that part of an experiment's configuration.
-    """
+    """Write the index and the pages of claims.json, and remove own pages of what has no claims any more."""
     of = by_experiment(studies, lines)
     pages = folder / "pages"
     pages.mkdir(exist_ok=True)
@@ -137,7 +134,6 @@ def _table(studies: Mapping[str, Any], families: Sequence[Sequence[Mapping[str, 
 
 
 def _result(line: Mapping[str, Any]) -> str:
-    """Return a claim's statement, and why it does not hold as stated or is not decided."""
     statement = _shortened(_statement(line))
     if line["verdict"] == Verdict.HOLDS:
         return statement
@@ -225,7 +221,8 @@ def counted(lines: Sequence[Mapping[str, Any]]) -> str:
     ]
     for paper, own in by_paper([line for line in lines if line["kind"] != Kind.CHECK]).items():
         cells = (_verdicts([line for line in own if line["setting"] == setting]) for setting in Setting)
-        rows.append(f"| {linked(paper)} | {' | '.join(cells)} |")
+        linked = _NUMBER.sub(r"[\g<0>](https://arxiv.org/abs/\g<0>)", paper)
+        rows.append(f"| {linked} | {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 
 
@@ -249,11 +246,6 @@ def by_paper(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, 
         papers.setdefault(paper, []).append(line)
         names[paper] = min(names.get(paper, name), name, key=len)
     return {names[paper]: own for paper, own in papers.items()}
-
-
-def linked(paper: str) -> str:
-    """Return a paper's name with its number on arXiv as a link."""
-    return _NUMBER.sub(r"[\g<0>](https://arxiv.org/abs/\g<0>)", paper)
 
 
 def summed(lines: Sequence[Mapping[str, Any]]) -> str:

@@ -26,6 +26,8 @@ from jaxattn.study.configuration.names import root
 from jaxattn.study.events import Report, Trained, unheard
 from jaxattn.study.settings import recording
 
+_PACKAGES = ("jax", "jaxlib", "numpy", "optax", "xarray", "zarr")
+
 
 def folder(config: DictConfig) -> Path:
     """Return the folder of a configuration's run, named by a hash of configuration and code: equal runs are shared."""
@@ -77,7 +79,9 @@ def run(config: DictConfig, report: Report = unheard) -> Path:
         "precision": config.precision.name,
         "attempted": config.seeds,
     }
-    notes = {"versions": json.dumps(_versions()), "revision": _revision()}
+    versions = {"python": platform.python_version(), "jaxattn": jaxattn.__version__}
+    versions |= {package: version(package) for package in _PACKAGES}
+    notes = {"versions": json.dumps(versions), "revision": _revision()}
     steps = config.steps if "steps" in config_keys(config) else 0
     since: list[float] = []
     with jax.enable_x64(config.precision.name == "float64"):
@@ -124,11 +128,6 @@ def _resolved(config: DictConfig) -> dict[str, Any]:
         for key, node in nodes.items()
     }
     return values | {"precision": config.precision.name}
-
-
-def _versions() -> dict[str, str]:
-    packages = ("jax", "jaxlib", "numpy", "optax", "xarray", "zarr")
-    return {"python": platform.python_version(), "jaxattn": jaxattn.__version__} | {p: version(p) for p in packages}
 
 
 def _revision() -> str:

@@ -69,10 +69,8 @@ def test_a_record_depends_on_the_fields_of_its_setting_alone():
 
 @pytest.mark.parametrize("size", ["published", "small"])
 def test_the_finite_part_is_read_from_the_runs_of_the_multi_token_experiments(size):
-    def folders(name: str) -> set:
-        return {runs.folder(one) for one in configurations(name, f"size={size}")}
-
-    own, mlp, of_lambda = map(folders, ("finite-part", "multi-token-mlp", "multi-token-lambda"))
+    names = ("finite-part", "multi-token-mlp", "multi-token-lambda")
+    own, mlp, of_lambda = ({*map(runs.folder, configurations(name, f"size={size}"))} for name in names)
     # Without the runs on the exact direction and under another key under the ReLUs, and without lambda = 0, where no
     # tokens are mixed.
     assert len(mlp - own) == (6 if size == "published" else 1)

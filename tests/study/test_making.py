@@ -87,14 +87,10 @@ def drawn(summaries, judgements):
     return figure
 
 
-def test_a_table_is_written_in_place_of_a_figure(tmp_path, monkeypatch):
+def test_a_table_or_a_figure_is_written_and_a_table_of_an_earlier_version_is_gone(tmp_path, monkeypatch):
     paths = made(monkeypatch, tmp_path, table=of_runs)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == paths == [tmp_path / "tables" / "rate.md"]
     assert paths[0].read_text() == "| run |\n|---|\n| W |\n\nAll.\n"
-
-
-def test_a_figure_is_written_and_a_table_of_an_earlier_version_is_gone(tmp_path, monkeypatch):
-    made(monkeypatch, tmp_path, table=of_runs)
     paths = made(monkeypatch, tmp_path, draw=drawn)
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == set(paths)
     assert [path.suffix for path in paths] == [".png", ".pdf"]

@@ -65,15 +65,9 @@ class Judgement:
     all those in `corrected` are met, and does not hold otherwise. If none is broken but not all are met, it is not
     decided. Nor is it, whatever the criteria, if `undecided` gives a reason.
 
-    Attributes:
-        stated: the criteria of the statement.
-        corrected: the criteria of the corrected statement, if there is one.
-        correction: the correction, a sentence made from the numbers.
-        remark: what a reader should know besides the verdict, made from the numbers.
-        numbers: what was measured, by label; a float has no interval. Default: the numbers of the criteria.
-        expected: the published or predicted numbers, with the same labels.
-        counts: for each run: seeds attempted, kept, and excluded by reason. Default: those of the runs that were read.
-        undecided: why the data cannot decide, in addition to what the claim needs; empty if they can.
+    `correction` and `remark` are sentences made from the numbers. `numbers` are what was measured, by label; a float
+    has no interval. `expected` are the published or predicted ones, with the same labels. Default: the numbers of the
+    criteria, and the counts of the runs that were read.
     """
 
     stated: Sequence[Criterion]
@@ -180,10 +174,7 @@ class Runs(Mapping[str, xarray.Dataset]):
 
 
 def family(runs: Datasets, settings: Mapping[str, Any]) -> dict[str, xarray.Dataset]:
-    """Return the runs with these settings in the YAML, for example `{"weights": "far", "data.spread": 0.0}`.
-
-    Only these count as read. MissingRunError: there are none.
-    """
+    """Return the runs with these settings in the YAML, such as `{"data.spread": 0.0}`; only these count as read."""
     summaries = runs.unread if isinstance(runs, Runs) else runs
     names = [name for name, run in summaries.items() if settings.items() <= run.attrs.items()]
     if not names:
@@ -195,10 +186,8 @@ def family(runs: Datasets, settings: Mapping[str, Any]) -> dict[str, xarray.Data
 class Needs:
     """What every run that a rule reads must have, so that the claim can be decided.
 
-    Attributes:
-        seeds: the smallest number of kept seeds.
-        steps: the smallest number of steps; 0 for problems that are not trained.
-        snapshots: steps at which the verdict compares with the paper.
+    These are the smallest numbers of kept seeds and of steps (0 for problems that are not trained), and the steps at
+    which the verdict compares with the paper.
     """
 
     seeds: int = LEAST_DRAWN
@@ -223,15 +212,10 @@ TRAINED, DRAWN = Needs(LEAST_SEEDS, LEAST_STEPS), Needs(LEAST_DRAWN)
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of a paper.
+    """A claim of a paper: its id (the experiment, a colon, and a name), its source, and what it says, not narrowed.
 
-    Attributes:
-        id: the experiment, a colon, and a name of the claim within it.
-        source: where the paper makes it.
-        statement: what the paper says, in one sentence, without narrowing it.
-        rule: a pure function from the estimates of the runs to criteria, fixed before the numbers were seen.
-        needs: what the runs that it reads must have. Otherwise the claim is not decided.
-        kind: a finding, or a check of what is true by definition or algebra.
+    The rule is a pure function from the estimates of the runs to criteria, fixed before the numbers were seen. If the
+    runs that it reads lack what it needs, the claim is not decided.
     """
 
     id: str

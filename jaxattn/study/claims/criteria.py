@@ -66,10 +66,7 @@ class Criterion:
 
     @property
     def more_seeds(self) -> float:
-        """How many times as many seeds would decide, if the mean stayed the same and intervals shrank like a root.
-
-        1 if the criterion is decided, and infinite if no number of seeds is enough.
-        """
+        """How many times as many seeds would decide, if intervals shrank like a root; infinite if none would."""
         if self.outcome is not Outcome.UNCLEAR:
             return 1.0
         mean, low, high = self.value

@@ -19,7 +19,6 @@ cosine with one max-margin solution, meaningful only where `unique` is 0, that i
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -62,16 +61,11 @@ def gather(overrides: Sequence[str], norms: Sequence[Norm] | None = None) -> xar
     Swept numbers are stored as numbers; choices of a group, lists and other values as strings. The variables `record`
     (the record's folder), `fingerprint`, `revision` and `versions` (JSON) give the provenance of each run. The
     attributes are `overrides` (JSON, the sweep), `config` (JSON, the common part of the runs' configurations) and
-    `norms` (JSON, their names). `margin_ratio` is missing for norms with a bound on the rank.
+    `norms` (JSON, their names). `margin_ratio` is missing for norms with a bound on the rank. A seed is kept if the
+    problem is solved in all norms. Default: those of the measurement of the runs' experiment.
 
-    Args:
-        overrides: the sweep, as given to `jaxattn train --multirun`.
-        norms: the norms of the max-margin problems. A seed is kept if the problem is solved in all of them. Default:
-            those of the measurement of the runs' experiment; without an experiment, Frobenius and nuclear norm.
-
-    Raises:
-        RecordError: runs of the sweep are missing or unfinished; the message lists all of them.
-        UsageError: a mistake in the overrides, or norms for an experiment that has its own measurement.
+    RecordError: runs of the sweep are missing or unfinished; the message lists all of them. UsageError: a mistake in
+    the overrides, or norms for an experiment that has its own measurement.
     """
     combinations = composition.expand(overrides)
     configs = _configurations(combinations)
@@ -136,8 +130,7 @@ def _measured(config: DictConfig, norms: Sequence[Norm]) -> xarray.Dataset:
     record = runs.record_path(config)
     solver = OmegaConf.to_container(config.svm, resolve=True)
     code = fingerprints.of([_COMPARE, *runs.code(config), *fingerprints.targets(solver)])
-    made_from = hashlib.sha256("\n".join([str(solver), *names, code]).encode()).hexdigest()[:12]
-    path = record.parent / f"compared-{made_from}.zarr"
+    path = record.parent / f"compared-{making.digest(str(solver), *names, code)}.zarr"
     if path.exists():
         return records.load_dataset(path)
     with locks.held(path), jax.enable_x64(config.precision.name == "float64"):
@@ -168,7 +161,6 @@ def _numbers(values: Sequence[Any], written: Sequence[str]) -> np.ndarray:
 
 
 def _described(config: DictConfig) -> dict[str, Any]:
-    """Return what a run's record and measurement are made from."""
     content = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
     assert isinstance(content, dict)
     return {name: content[name] for name in (*composition.config_keys(config).values(), "precision", "svm")}

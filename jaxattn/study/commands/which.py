@@ -185,10 +185,7 @@ def drawn(draw: Callable[[], Any], folder: Path, name: str, config: DictConfig) 
 
 
 def added(folder: Path, names: Sequence[str], make: Callable[[Path], Any]) -> list[Path]:
-    """Make files of these names for a folder, completely or not at all, and return their paths; existing ones are kept.
-
-    The files are made in another folder, which `make` is given.
-    """
+    """Make files in another folder, move them to this one together, and return their paths; existing ones are kept."""
     paths = [folder / name for name in names]
     if not all(map(os.path.lexists, paths)):
         # A process may be killed while it writes.

@@ -17,6 +17,7 @@ import hydra
 import jax
 import yaml
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -56,7 +57,8 @@ class _UsersFirst(SearchPathPlugin):
                 search_path.prepend("user", folder, anchor="main")
 
 
-schema.register()
+# conf/config.yaml extends it.
+ConfigStore.instance().store(name="schema", node=schema.Config(study=schema.Study()))
 Plugins.instance().register(_UsersFirst)
 logging.getLogger("jax").setLevel(logging.WARNING)
 

@@ -52,10 +52,7 @@ def published() -> list[str]:
 
 
 def described(name: str) -> DictConfig:
-    """Return an experiment file's own entries: `of`, `departs`, `place`, `published`, and its folder.
-
-    The file is only read, since composing the configuration takes a tenth of a second.
-    """
+    """Return the part `study` of an experiment's file, which is only read: composing it takes a tenth of a second."""
     file = _files("experiment")[name]
     try:
         return cast(DictConfig, OmegaConf.merge(OmegaConf.structured(schema.Study), _content(file)["study"]))
@@ -146,7 +143,6 @@ def _files(group: str) -> dict[str, Path]:
 
 
 def _content(file: Path) -> Any:
-    """Return what is written in a configuration; UsageError if it is not YAML."""
     found = file.stat()
     return _loaded(file, found.st_mtime_ns, found.st_size)
 

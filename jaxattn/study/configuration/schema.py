@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
 
@@ -71,8 +70,3 @@ class Config:
     runs: str = "runs"
     figures: str = "figures"
     style: str | None = None
-
-
-def register() -> None:
-    """Register the schema with Hydra under the name that conf/config.yaml extends."""
-    ConfigStore.instance().store(name="schema", node=Config(study=Study()))

@@ -17,10 +17,7 @@ from jaxattn.study.settings.parameters import finite_seeds, weights_of
 
 
 class Optimum(NamedTuple):
-    """The kept part of a record: problems, their optimal tokens, and the direction `W_mm` of global convergence.
-
-    Each has a leading seed axis. The counts are of seeds attempted, kept and excluded by reason.
-    """
+    """The kept seeds of a record: problems, their optimal tokens and the direction `W_mm`; and counts by reason."""
 
     problems: Problem
     alpha: Int[np.ndarray, "seeds n"]

@@ -2,9 +2,8 @@
 
 The gradient of an input falls like the exponential of a logit gap: its smallest margin if it attends to its optimal
 token, and otherwise the logit deficit of its optimal token. Let all other tokens have equal scores, and let the loss
-have bounded slopes. Then an input whose deficit exceeds the margin of the served inputs has a vanishing share of the
-gradient. W then follows the max-margin solution `W_S` of the served inputs alone. The input stays unserved if its
-optimal token is more than 1 behind along `W_S`, where served inputs have margin 1.
+have bounded slopes. Then W follows the max-margin solution `W_S` of the served inputs alone, and an input stays
+unserved if its optimal token is more than 1 behind along `W_S`, where served inputs have margin 1.
 """
 
 from __future__ import annotations

@@ -29,10 +29,7 @@ _DIMS = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """A setting: how many problems to draw in each of a law's dimensions, and which tokens to select.
-
-    Seed s draws in dimension d from its keys with d folded in.
-    """
+    """A setting: how many problems to draw in each of a law's dimensions, and which tokens to select."""
 
     law: data.Spheres
     tokens: data.TokenLaw

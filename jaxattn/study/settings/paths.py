@@ -62,10 +62,7 @@ class Radii:
 
 @dataclass(frozen=True)
 class Regularization:
-    """A setting: what to draw, the balls of W or of (K, Q) to minimize the risk on, how many seeds, and the key.
-
-    `loss` is a function of one margin, and `head` of one attention output and v.
-    """
+    """A setting: what to draw, the balls of W or of (K, Q) to minimize the risk on, how many seeds, and the key."""
 
     law: data.Law
     ball: regularization.Ball

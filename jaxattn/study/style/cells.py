@@ -21,10 +21,7 @@ SIZE = 7
 
 
 class Row(NamedTuple):
-    """A row of a table: a run's `ratios.summarize`, with NaN where a norm is not compared, and the predicted norm.
-
-    Without a summary the row is empty.
-    """
+    """A row of a table: `ratios.summarize` of a run, None if it is empty, and the norm that is predicted."""
 
     summary: xarray.Dataset | None
     predicted: str | None = None

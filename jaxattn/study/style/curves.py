@@ -17,10 +17,7 @@ _TRAINED = {"W": "$W$", "KQ": "$(K, Q)$"}
 
 
 def draw_panels(panels: Sequence[Axes], summaries: Mapping[str, xarray.Dataset]) -> None:
-    """Draw the saturation and the direction errors of the runs "W" and "KQ" into three panels, from left to right.
-
-    The summaries are of `measuring.curves.curves` and `measuring.growth.growth`.
-    """
+    """Draw saturation and direction errors of the runs "W" and "KQ", with curves and growth, into three panels."""
     left, middle, right = panels
     reached = []
     for axes, run, letter in ((middle, "W", "b"), (right, "KQ", "c")):

@@ -20,10 +20,7 @@ _EDGE = 4.0
 
 
 class Drawn(NamedTuple):
-    """A line of text as it is written, the size of its letters in points, and whether an edge cuts it off.
-
-    Formulas have their dollars; indices and powers in them are smaller.
-    """
+    """A line of text as it is written, the size of its letters in points, and whether an edge cuts it off."""
 
     text: str
     size: float

@@ -37,17 +37,9 @@ def beside_ends(
     heights = apart(np.array([place for _, place in here]), gap)
     sign, align = (1, "left") if side == "right" else (-1, "right")
     for (one, _), height in zip(here, heights, strict=True):
-        axes.annotate(
-            one.label,
-            (one.x, float(height)),
-            (sign * _OFF, 0),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            ha=align,
-            va="center",
-            color=one.colour,
-            **({"fontsize": SMALLEST, "annotation_clip": False} | look),
-        )
+        where = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "ha": align, "va": "center"}
+        own = {"color": one.colour, "fontsize": SMALLEST, "annotation_clip": False}
+        axes.annotate(one.label, (one.x, float(height)), (sign * _OFF, 0), **where, **(own | look))
 
 
 def apart(places: Float[np.ndarray, " labels"], gap: float) -> Float[np.ndarray, " labels"]:

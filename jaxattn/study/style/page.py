@@ -76,15 +76,11 @@ def with_own(own: str | None) -> Iterator[None]:
 
 def column(height: float) -> Figure:
     """Return an empty figure as wide as a column, 3.3 inches, and of this height in inches; no window opens."""
-    return _figure(COLUMN, height)
+    return full(height, COLUMN)
 
 
-def full(height: float) -> Figure:
+def full(height: float, width: float = PAGE) -> Figure:
     """Return an empty figure as wide as a page, 6.75 inches, and of this height in inches; no window opens."""
-    return _figure(PAGE, height)
-
-
-def _figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
@@ -110,10 +106,7 @@ def bars(axes: Axes, x: ArrayLike, mean: ArrayLike, low: ArrayLike, high: ArrayL
 
 
 def key(axes: Axes | FigureBase, colours: Mapping[str, str], dashes: Mapping[str, Any], **place: Any) -> None:
-    """Draw a key that explains colours and dashes apart, where every colour comes with every dash.
-
-    Both are by what they mean; the place is as `Axes.legend` takes it: loc, ncols, title.
-    """
+    """Draw a key that explains colours and dashes apart, each by what they mean; the place is that of a legend."""
     lines = [Line2D([], [], color=colour, label=label) for label, colour in colours.items()]
     lines += [Line2D([], [], color=palette.GUIDE, linestyle=dash, label=label) for label, dash in dashes.items()]
     axes.legend(handles=lines, **place)
@@ -138,12 +131,7 @@ def at_most(value: float) -> str:
 
 
 def span(values: Iterable[float], form: str = "g", unit: str = "") -> str:
-    """Return the smallest and the largest of some numbers in words, once if written alike; "-" if there are none.
-
-    Example:
-        >>> span([0.991, 0.998], ".2f"), span([16, 16]), span([0.88, 1.0], ".0%")
-        ('0.99 to 1.00', '16', '88% to 100%')
-    """
+    """Return "least to largest" of some numbers, once if written alike: '0.99 to 1.00', '16'; "-" if there are none."""
     numbers = list(values)
     if not numbers:
         return "-"
@@ -159,10 +147,7 @@ def note(figure: Figure, text: str) -> None:
 def add_counts(
     figure: Figure, summaries: Mapping[str, xarray.Dataset], remark: str = "", counted: str = "seeds"
 ) -> None:
-    """Write under a figure how many seeds, or what is `counted`, the runs kept and excluded, then a remark.
-
-    Runs with equal counts stand together, and only reasons for which something is excluded are named.
-    """
+    """Write under a figure how many seeds, or what is `counted`, the runs kept and excluded, then a remark."""
     counts = told({RUNS.get(run, run): one for run, one in summaries.items()}, counted)
     note(figure, f"{counts}\n{remark}" if remark else counts)
 

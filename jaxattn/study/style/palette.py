@@ -31,10 +31,7 @@ def ramp(count: int) -> list[str]:
 
 
 def published(axes: Axes, x: Any, y: Any, source: str, prefix: str = "published: ") -> None:
-    """Mark numbers that a paper publishes by open black diamonds, with their source in the key once.
-
-    The prefix of the source in the key is empty for numbers that are no paper's.
-    """
+    """Mark numbers that a paper publishes by open black diamonds, with their source in the key once."""
     label = f"{prefix}{source}"
     if label in axes.get_legend_handles_labels()[1]:
         label = "_nolegend_"

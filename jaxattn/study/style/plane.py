@@ -57,10 +57,7 @@ def plane(
 
 
 def _name(axes: Axes, dots: np.ndarray, names: list[str], reach: float, away: np.ndarray, of: np.ndarray) -> None:
-    """Write names beside dots, the last first, without those that would stand on one another.
-
-    They stand beside the direction `away`, on the side on which the direction `of` is not.
-    """
+    """Write names beside dots, the last first, unless two would overlap, on the side of `away` on which `of` is not."""
     normal = np.array([-away[1], away[0]]) / np.linalg.norm(away)
     side = -normal if normal @ of > 0 else normal
     look = {

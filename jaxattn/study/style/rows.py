@@ -41,10 +41,7 @@ def grouped(cells: Sequence[str]) -> list[str]:
 
 
 def draw_rows(axes: Axes, columns: Sequence[Column], parts: Sequence[Part], **labels: str) -> None:
-    """Draw the bars, from the first row at the top, with the table on both sides, and the key above.
-
-    A line is drawn above every row with a cell in the first column. Labels are as `Axes.set` takes them: title, xlabel.
-    """
+    """Draw the bars from above, between the columns of the table, with a line above each cell of the first column."""
     first = columns[0].cells
     rows = np.arange(len(first))
     start = np.zeros(len(first))

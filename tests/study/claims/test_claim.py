@@ -74,23 +74,19 @@ def test_a_verdict_is_never_given_without_positive_evidence(stated, corrected):
         assert any(one.outcome is not MET for one in corrected)
 
 
-def test_a_correction_that_is_not_decided_is_said_beside_the_refutation():
-    found = judged(OF_OUTCOME[BROKEN][:1], OF_OUTCOME[UNCLEAR][:1], remark="As measured.")
-    assert found.note == "Whether a correction holds is not decided: only so. As measured."
-
-
 def test_a_judgement_without_what_is_asked_for_is_refused():
     met = OF_OUTCOME[MET][0]
     with pytest.raises(ValueError, match="stated: expected at least one criterion, found none"):
         judged(())
-    with pytest.raises(ValueError, match="correction: expected a sentence and criteria for it, or neither"):
-        Judgement((met,), (met,))
-    with pytest.raises(ValueError, match="correction: expected a sentence and criteria for it, or neither"):
-        Judgement((met,), correction="only so.")
+    for corrected, correction in (((met,), ""), ((), "only so.")):
+        with pytest.raises(ValueError, match="correction: expected a sentence and criteria for it, or neither"):
+            Judgement((met,), corrected, correction)
 
 
 def test_the_note_says_why():
-    met, broken = (OF_OUTCOME[outcome][0] for outcome in (MET, BROKEN))
+    met, broken, unclear = (OF_OUTCOME[outcome][0] for outcome in (MET, BROKEN, UNCLEAR))
+    undecided = judged((broken,), (unclear,), remark="As measured.")
+    assert undecided.note == "Whether a correction holds is not decided: only so. As measured."
     assert judged((broken,), (met,), remark="It is 3.").note == "Correction: only so. It is 3."
     assert judged((broken,), (met,)).note == "Correction: only so."
     for stated, corrected in ((met, met), (broken, broken)):

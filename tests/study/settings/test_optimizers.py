@@ -49,11 +49,9 @@ def test_any_other_gets_the_exact_gradient_and_trains(optimizer):
 
 
 def test_the_steps_are_those_of_the_optimizer_itself():
-    problem, steps = instances.problem(), 20
-    moved = descent.train(jnp.zeros((5, 5)), problem, optimizer=suited(optax.sgd(0.5, momentum=0.9)), steps=steps)
-    exact = descent.train(
-        jnp.zeros((5, 5)), problem, optimizer=descent.Exact(*optax.sgd(0.5, momentum=0.9)), steps=steps
-    )
+    problem, rule = instances.problem(), optax.sgd(0.5, momentum=0.9)
+    rules = (suited(rule), descent.Exact(*rule))
+    moved, exact = (descent.train(jnp.zeros((5, 5)), problem, optimizer=one, steps=20) for one in rules)
     instances.assert_close(moved.weights, exact.weights)
 
 
