@@ -109,10 +109,7 @@ class Question:
 
 
 def with_defaults(overrides: Sequence[str]) -> list[str]:
-    """Return a command line preceded by this command's defaults, except those that it sets itself.
-
-    An experiment replaces the defaults by its own settings, and a size the number of steps.
-    """
+    """Return a command line behind the defaults of this command, without those that it, its size or an experiment sets."""
     given = set(map(key_of, overrides))
     if "experiment" in given:
         return list(overrides)

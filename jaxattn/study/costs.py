@@ -72,7 +72,8 @@ def _listen() -> None:
             for costs, _report in _counting:
                 costs.cached += 1
 
-    def began(event: str, _value: float, **_: Any) -> None:
+    def began(event: str, value: float, **_: Any) -> None:
+        del value
         if event == _COMPILE:
             for _costs, report in _counting:
                 report(Compiling(True))

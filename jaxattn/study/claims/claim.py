@@ -36,10 +36,7 @@ class Setting(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a verdict tests: a finding of the paper, which numbers may refute, or this program.
-
-    A check is true by definition or by algebra: it can fail only if the program is wrong, and counts for no paper.
-    """
+    """What a verdict tests: a finding of the paper, or, in a check of what is true by definition, this program."""
 
     FINDING = "finding"
     CHECK = "check"

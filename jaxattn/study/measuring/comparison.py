@@ -126,7 +126,7 @@ def _margins(snapshots: Weights, constraints: svm.Constraints, norm: svm.Norm, s
 def _margins_in(norm: svm.Norm) -> Callable[..., Array]:
     """Return a function of snapshots, constraints and solution; one object per norm, so that it compiles once."""
     ratio = jax.vmap(metrics.margin_ratio, in_axes=(0, None, None, None))
-    return lambda snapshots, *posed: ratio(attention.matrix(snapshots), posed[0], norm, posed[1])
+    return lambda snapshots, rows, solution: ratio(attention.matrix(snapshots), rows, norm, solution)
 
 
 def _along_run(snapshots: Weights, W: Float[Array, "norm d d"]) -> tuple[Array, Array]:

@@ -28,10 +28,7 @@ class Drawn(NamedTuple):
 
 
 def fit(figure: Figure) -> None:
-    """Lay a figure out, once for all files, with long texts broken to their room.
-
-    The room of a title and of an axis' label is their panel, that of a text above or below all panels the page.
-    """
+    """Lay a figure out, once for all files, with long texts broken to the width of their panel, or of the page."""
     engine = figure.get_layout_engine()
     if engine is None:
         return
