@@ -109,7 +109,7 @@ class Question:
 
 
 def with_defaults(overrides: Sequence[str]) -> list[str]:
-    """Return a command line behind the defaults of this command, without those that it, its size or an experiment sets."""
+    """Return a command line behind the defaults of this command, without those that it sets, or an experiment."""
     given = set(map(key_of, overrides))
     if "experiment" in given:
         return list(overrides)
