@@ -26,11 +26,7 @@ COMPARED_STEPS = 200
 
 
 def table() -> Iterator[dict[str, Any]]:
-    """Yield the times of training and of solvers on both, with the largest differences of their results.
-
-    Raises:
-        UsageError: JAX finds no accelerator.
-    """
+    """Yield the times of training and of solvers on both, with the largest differences; UsageError without one."""
     if jax.default_backend() == "cpu":
         raise UsageError("bench: the part accelerator expects a GPU or TPU, found only the CPU")
     yield from training()

@@ -42,9 +42,6 @@ def main(arguments: list[str]) -> None:
     """Run the parts, print each line as it is measured, and save all in figures/bench.json.
 
     The ratios to other programs are added to figures/bench-history.json; those that fell are printed.
-
-    Raises:
-        UsageError: an unknown part.
     """
     parts = arguments or _all()
     unknown = sorted(set(parts) - set(PARTS))
@@ -68,7 +65,6 @@ def main(arguments: list[str]) -> None:
 
 
 def _all() -> list[str]:
-    """Return all parts that can be measured here."""
     if jax.default_backend() != "cpu":
         return list(PARTS)
     skipped = ", ".join(sorted(ON_ACCELERATORS))
@@ -77,7 +73,6 @@ def _all() -> list[str]:
 
 
 def _prepared() -> str:
-    """Configure JAX for timings, and return a description of the machine."""
     # Programs compiled earlier must not shorten the timings.
     jax.config.update("jax_enable_compilation_cache", False)
     jax.config.update("jax_enable_x64", True)

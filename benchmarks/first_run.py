@@ -51,12 +51,7 @@ def published() -> Iterator[dict[str, Any]]:
 
 
 def _measured(command: str, revision: str = "HEAD") -> dict[str, Any]:
-    """Return the seconds of a command of jaxattn until its first figure and its end, in a clone of its own.
-
-    Args:
-        command: the command and its arguments.
-        revision: the commit that the clone is of.
-    """
+    """Return the seconds of a command of jaxattn until its first figure and its end, in a clone of a revision."""
     with _clone(revision) as (commit, root):
         figures, first_figure = root / "made", None
         variables = {"JAX_COMPILATION_CACHE_DIR": str(root / "compiled"), "JAX_ENABLE_COMPILATION_CACHE": "1"}
@@ -82,7 +77,6 @@ def commit_of(revision: str = "HEAD") -> str:
 
 
 def _process_seconds() -> float:
-    """Return the processor time of all commands so far, with that of their own processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -100,11 +94,7 @@ def _clone(revision: str = "HEAD") -> Iterator[tuple[str, Path]]:
 
 
 def _done(words: list[str]) -> str:
-    """Run a command, and return what it printed.
-
-    Raises:
-        RuntimeError: it failed; the message has the end of its errors.
-    """
+    """Run a command, and return what it printed; RuntimeError with the end of its errors if it failed."""
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         wanted = f"{shlex.join(words)}: expected status 0, found {done.returncode}"

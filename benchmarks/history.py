@@ -22,12 +22,7 @@ _DRAWN = {"one seed, PyTorch loop": "a PyTorch loop over seeds", "Clarabel": "CV
 
 
 def ratios(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return how many times faster than each peer the rows of a part are, by what they measure and the peer.
-
-    Example:
-        >>> ratios([{"norm": "nuclear", "shape": [6, 8, 10], "ms": 2.0, "others ms": {"Clarabel": 128.0}}])
-        {'nuclear (6, 8, 10), Clarabel': 64.0}
-    """
+    """Return how many times faster than each peer the rows of a part are, by what they measure and the peer."""
     found = {}
     for row in rows:
         if "ratios" in row:
@@ -49,11 +44,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 def added(path: Path, commit: str, machine: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Add the ratios of some rows to a history, and return a line for each that fell by more than `LOST`.
 
-    Args:
-        path: the history.
-        commit: the commit that was measured; its entry for this machine is extended.
-        machine: the kind of machine.
-        rows: of one part of the benchmark.
+    The entry of the commit that was measured, on this machine, is extended.
     """
     entries, new = read(path), ratios(rows)
     if not new:

@@ -141,23 +141,11 @@ def equalities(rng: np.random.Generator, count: int, reach: float) -> Drawn:
 
 
 # Each law receives how many decades numbers may reach down to the limit of the normal range, and about as many up.
-KINDS: dict[str, Callable[[np.random.Generator, int, float], Drawn]] = {
-    kind.__name__: kind
-    for kind in (
-        gaussian,
-        planted,
-        tiny,
-        below_normal,
-        huge,
-        nearly_parallel,
-        nearly_infeasible,
-        mixed_scales,
-        cancelling,
-        whole_numbers,
-        masked,
-        equalities,
-    )
-}
+_LAWS = (
+    *(gaussian, planted, tiny, below_normal, huge, nearly_parallel, nearly_infeasible),
+    *(mixed_scales, cancelling, whole_numbers, masked, equalities),
+)
+KINDS: dict[str, Callable[[np.random.Generator, int, float], Drawn]] = {law.__name__: law for law in _LAWS}
 
 
 def draw(kind: str, seed: int, count: int = COUNT, dtype: Any = np.float64) -> Constraints:

@@ -76,11 +76,7 @@ def one(candidates: str, of: str, way: str, **sizes: int) -> dict[str, Any]:
 
 
 def _per_step(run: Callable[[int], object]) -> list[float]:
-    """Return the seconds per step of each round: the difference between a run of many steps and one of a single step.
-
-    Raises:
-        RuntimeError: no number of steps takes long enough.
-    """
+    """Return the seconds per step of each round: the difference between runs of many steps and of a single one."""
     for power in range(16):
         steps = 10 * 4**power
         seconds = rounds(partial(run, 1), partial(run, steps + 1))

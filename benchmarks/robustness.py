@@ -15,16 +15,8 @@ from jaxattn.parallel import batch
 from jaxattn.svm import Constraints, Status
 
 SHAPES = (
-    (2, 4, 2),
-    (4, 6, 2),
-    (3, 5, 3),
-    (8, 4, 3),
-    (5, 8, 4),
-    (6, 8, 10),
-    (10, 5, 10),
-    (10, 5, 20),
-    (5, 10, 50),
-    (3, 20, 6),
+    *((2, 4, 2), (4, 6, 2), (3, 5, 3), (8, 4, 3), (5, 8, 4)),
+    *((6, 8, 10), (10, 5, 10), (10, 5, 20), (5, 10, 50), (3, 20, 6)),
 )
 PER_LAW, SAMPLED = 200, 200
 # Clarabel counts as converged at this gap; its value is then accurate to a few times the gap.

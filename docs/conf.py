@@ -21,17 +21,8 @@ project = "jaxattn"
 author = "the jaxattn authors"
 release = version = jaxattn.__version__
 
-extensions = [
-    "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
-    "myst_nb",
-    "sphinxcontrib.bibtex",
-    "api_pages",
-    "commands",
-    "evidence",
-    "formulas",
-    "webp",
-]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "sphinxcontrib.bibtex"]
+extensions += ["api_pages", "commands", "evidence", "formulas", "webp"]
 # Pages made from the claims, and pictures that move.
 extensions += [name for name in ("reproduction", "pictures") if (HERE / "_ext" / f"{name}.py").exists()]
 exclude_patterns = ["_ext", "_static"]

@@ -61,12 +61,7 @@ GROUPS = (
         "Train and rank several heads, positions, normalized tokens, a value vector, or a model of your own.",
         ("jaxattn.models",),
     ),
-    Group(
-        "records",
-        "Records",
-        "Read what a run has written, and load or save whole datasets.",
-        ("jaxattn.records",),
-    ),
+    Group("records", "Records", "Read what a run has written, and load or save whole datasets.", ("jaxattn.records",)),
     Group(
         "regularization",
         "Regularization paths",
@@ -100,8 +95,7 @@ def public_modules() -> dict[str, ModuleType]:
 def homes(modules: dict[str, ModuleType]) -> dict[str, str]:
     """Return where each public name is described, by every name under which it is offered.
 
-    A name that several modules offer has its home in the shortest of them that lies above the module that defines it,
-    so `jaxattn.descent.train` is the home of `jaxattn.descent.training.train`, and `jaxattn.norms.frobenius` that of
+    So `jaxattn.descent.train` is the home of `jaxattn.descent.training.train`, and `jaxattn.norms.frobenius` that of
     `jaxattn.svm.frobenius`.
     """
     offers: dict[tuple[str, int], list[str]] = {}
@@ -189,13 +183,7 @@ def pages() -> tuple[dict[str, str], list[str]]:
 
 
 def resolve(text: str, known: dict[str, str], module: str = "") -> str | None:
-    """Return the full name that a text such as `svm.solve`, `solve()` or `jaxattn.svm.solve` means, or None.
-
-    Args:
-        text: what stands between backticks.
-        known: of `homes`.
-        module: the one whose docstring it stands in.
-    """
+    """Return the full name that a text such as `svm.solve` or `solve()` in the docstring of a module means, or None."""
     name = text.removesuffix("()")
     if not re.fullmatch(r"[A-Za-z_][\w.]*", name):
         return None
@@ -231,29 +219,29 @@ def shortened(text: str) -> str:
     return re.sub(r"\b(jaxtyping|jaxlib\._jax|jax|numpy|typing|collections\.abc)\.(?=[A-Za-z])", "", text)
 
 
+def write(folder: Path, texts: dict[str, str]) -> None:
+    """Write pages; one that has not changed keeps its time, and need not be read again."""
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        if not (folder / name).exists() or (folder / name).read_text() != text:
+            (folder / name).write_text(text)
+
+
 def _write(app: Any) -> None:
     from sphinx.util import logging
 
-    folder = Path(app.srcdir) / "api"
-    folder.mkdir(exist_ok=True)
     texts, lost = pages()
-    for name, text in texts.items():
-        # A page that has not changed keeps its time, and need not be read again.
-        if not (folder / name).exists() or (folder / name).read_text() != text:
-            (folder / name).write_text(text)
+    write(Path(app.srcdir) / "api", texts)
     if lost:
-        logging.getLogger(__name__).warning(
-            "public modules that belong to no group of docs/_ext/api_pages.py: %s", lost
-        )
+        said = "public modules that belong to no group of docs/_ext/api_pages.py: %s"
+        logging.getLogger(__name__).warning(said, lost)
     app.api_homes = homes(public_modules())
 
 
 def _check(app: Any, env: Any) -> None:
     from sphinx.util import logging
 
-    described = set(env.get_domain("py").objects)
-    missing = sorted(set(app.api_homes.values()) - described)
-    if missing:
+    if missing := sorted(set(app.api_homes.values()) - set(env.get_domain("py").objects)):
         logging.getLogger(__name__).warning("public names without a page: %s", ", ".join(missing))
 
 

@@ -28,11 +28,7 @@ def rounded(number: float, digits: int = 2) -> str:
 
 
 def claim(claims: list[dict[str, Any]], identity: str) -> dict[str, Any]:
-    """Return the claim of this id.
-
-    Raises:
-        KeyError: there is none.
-    """
+    """Return the claim of this id; KeyError if there is none."""
     for line in claims:
         if line["id"] == identity.strip():
             return line
@@ -101,8 +97,6 @@ def setup(app: Any) -> dict[str, bool]:
 
         return Number()
 
-    app.add_role("measured", role(measured, "claims.json"))
-    app.add_role("verdict", role(verdict, "claims.json"))
-    app.add_role("counted", role(counted, "claims.json"))
-    app.add_role("bench", role(bench, "bench.json"))
+    for read, file in ((measured, "claims"), (verdict, "claims"), (counted, "claims"), (bench, "bench")):
+        app.add_role(read.__name__, role(read, f"{file}.json"))
     return {"parallel_read_safe": True}

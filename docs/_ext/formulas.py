@@ -9,25 +9,21 @@ from __future__ import annotations
 from typing import Any
 
 
-def _inline(translator: Any, node: Any) -> None:
-    from docutils.nodes import SkipNode
+def _rendered(tag: str, end: str, **attributes: str) -> Any:
+    def render(translator: Any, node: Any) -> None:
+        from docutils.nodes import SkipNode
 
-    translator.body.append(translator.starttag(node, "span", "", CLASS="math"))
-    translator.body.append(translator.encode(node.astext()) + "</span>")
-    raise SkipNode
+        translator.body.append(translator.starttag(node, tag, "", CLASS="math", **attributes))
+        translator.body.append(translator.encode(node.astext()) + end)
+        raise SkipNode
 
-
-def _block(translator: Any, node: Any) -> None:
-    from docutils.nodes import SkipNode
-
-    translator.body.append(translator.starttag(node, "div", "", CLASS="math", **{"data-display": "1"}))
-    translator.body.append(translator.encode(node.astext()) + "</div>\n")
-    raise SkipNode
+    return render
 
 
 def setup(app: Any) -> dict[str, bool]:
     """Make this the renderer of formulas, and add its files to every page."""
-    app.add_html_math_renderer("katex", (_inline, None), (_block, None))
+    inline, block = _rendered("span", "</span>"), _rendered("div", "</div>\n", **{"data-display": "1"})
+    app.add_html_math_renderer("katex", (inline, None), (block, None))
     app.add_css_file("katex/katex.min.css")
     app.add_js_file("katex/katex.min.js")
     app.add_js_file("formulas.js")

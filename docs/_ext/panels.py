@@ -118,25 +118,14 @@ def _heads(view: Any) -> list[Panel]:
 
 # By the kind of a picture.
 PANELS: dict[str, Callable[[Any], list[Panel]]] = {
-    "trajectories": _trajectories,
-    "trap": _trap,
-    "ranks": _ranks,
-    "atlas": _atlas,
-    "margins": _margins,
-    "paths": _paths,
-    "heads": _heads,
+    kind.__name__[1:]: kind for kind in (_trajectories, _trap, _ranks, _atlas, _margins, _paths, _heads)
 }
 _NORMS = {"frobenius": "from the Frobenius solution", "nuclear": "from the nuclear solution"}
 # What the looks of a picture mean.
 KEYS: dict[str, dict[str, str]] = {
     "trajectories": {"first": "input 1", "second": "input 2", "ray": "ray of the solution", **_NORMS},
-    "trap": {
-        "contour": "equal risk",
-        "second": "steepest descent",
-        "minimum": "local minimum",
-        "saddle": "saddle",
-        "ray": "direction of the solution",
-    },
+    "trap": {"contour": "equal risk", "second": "steepest descent", "minimum": "local minimum", "saddle": "saddle"}
+    | {"ray": "direction of the solution"},
     "ranks": {"frobenius": "certified", "nuclear": "inexact", "published": "published tolerance"},
     "atlas": {"frobenius": "the chosen norm", "contour": "the other norms"},
     "margins": {

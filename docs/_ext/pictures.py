@@ -127,21 +127,12 @@ def _atlas(view: Any) -> str:
 
 # The tables below the pictures, by their kinds; that of the atlas is a part of it.
 ROWS: dict[str, Callable[[Any], Rows]] = {
-    "trajectories": _trajectories,
-    "trap": _trap,
-    "ranks": _ranks,
-    "margins": _margins,
-    "paths": _paths,
-    "heads": _heads,
+    kind.__name__[1:]: kind for kind in (_trajectories, _trap, _ranks, _margins, _paths, _heads)
 }
 
 
 def markup(name: str, kind: str) -> str:
-    """Return a picture as HTML: the view as JSON, where the script draws, and the table.
-
-    Raises:
-        FileNotFoundError: there is no such view.
-    """
+    """Return a picture as HTML: the view as JSON, where the script draws, and the table."""
     text = (VIEWS / f"{name}.json").read_text().strip()
     view = json.loads(text)
     panels = json.dumps(PANELS[kind](view), separators=(",", ":"))

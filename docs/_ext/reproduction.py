@@ -6,11 +6,14 @@ What is said of a claim is what figures/pages say of it (`jaxattn.study.entries`
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from api_pages import write
 
 from jaxattn.study import entries, report
 from jaxattn.study.claims import Kind, Verdict
@@ -40,50 +43,31 @@ def anchor(line: Line) -> str:
 
 
 def page(name: str, study: Any, lines: Sequence[Line]) -> str:
-    """Return the page of an experiment: its figure or table, how it is made, and its claims.
-
-    Args:
-        name: of its configuration.
-        study: what the configuration says of the experiment.
-        lines: of claims.json, those of this experiment.
-    """
+    """Return the page of an experiment: its figure or table, how it is made, and its claims."""
     written = shown(ROOT / "figures", name)
-    text = [f"# {name}", ""]
     second = style.second(name)
     figures = [name, *([second] if (ROOT / "figures" / f"{second}.png").exists() else [])]
     results = [f":::{{result}} {figure}\n:alt: {study.of}\n:::\n" for figure in figures]
-    text += [written] if written else results
-    text += [
-        *entries.described(study),
-        f"`make figures experiment={name}` makes this {'table' if written else 'figure'} and judges the claims below.",
-        "",
-    ]
+    made = (
+        f"`make figures experiment={name}` makes this {'table' if written else 'figure'} and judges the claims below."
+    )
+    text = [f"# {name}", "", *([written] if written else results), *entries.described(study), made, ""]
     text += [f"<details><summary>The configuration, conf/experiment/{name}.yaml</summary>", ""]
     text += [f"```{{literalinclude}} ../../conf/experiment/{name}.yaml", ":language: yaml", "```", "", "</details>", ""]
     text += ["## Claims", ""]
     for line in lines:
         check = "check, " if line["kind"] == Kind.CHECK else ""
         text += [f"({anchor(line)})=", f"### {line['id']}: {check}{line['verdict']}", "", *entries.entry(line), ""]
-        text += [*_made(name, line), ""]
+        text += [
+            f"Made by `make figures experiment={name}` from `conf/experiment/{name}.yaml` in {line['seconds']:.0f} s,",
+            f"beside other experiments; recorded at commit `{line['revision']}`, hash of configurations and code",
+            f"`{line['made_from']}`.\n",
+        ]
     return "\n".join(text)
 
 
-def _made(name: str, line: Line) -> list[str]:
-    """Return what makes a claim's numbers, and from what."""
-    return [
-        f"Made by `make figures experiment={name}` from `conf/experiment/{name}.yaml` in {line['seconds']:.0f} s,",
-        f"beside other experiments; recorded at commit `{line['revision']}`, hash of configurations and code",
-        f"`{line['made_from']}`.",
-    ]
-
-
 def index(studies: Mapping[str, Any], lines: Sequence[Line]) -> str:
-    """Return the front page: counts, what is not decided, and the table of all claims.
-
-    Args:
-        studies: what each experiment's configuration says, by its name, in the order of the pages.
-        lines: of claims.json, in the same order.
-    """
+    """Return the front page: counts, what is not decided, and the table of all claims, in the order of the pages."""
     findings, checks = ([line for line in lines if line["kind"] == kind] for kind in Kind)
     undecided = [line for line in lines if line["verdict"] == Verdict.OPEN]
     of_program = f"{len(checks)} check{' tests' if len(checks) == 1 else 's test'} this program and not a paper."
@@ -119,33 +103,23 @@ def table(studies: Mapping[str, Any], lines: Sequence[Line]) -> str:
 
 
 def pages() -> dict[str, str]:
-    """Return the text of every page by its file name.
-
-    Raises:
-        ValueError: claims.json was written by another version.
-    """
+    """Return the text of every page by its file name; ValueError if claims.json was written by another version."""
     lines = json.loads((ROOT / "figures" / "claims.json").read_text())
     if lacking := sorted({key for line in lines for key in report.READ if key not in line}):
         raise ValueError(f"figures/claims.json: expected lines with {', '.join(lacking)}; `make figures` writes them")
     studies = {name: names.described(name) for name in names.experiments()}
-    of = {name: [line for line in lines if line["id"].partition(":")[0] == name] for name in studies}
-    order = sorted((name for name in studies if of[name]), key=lambda name: (studies[name].place, name))
-    texts = {f"{name}.md": page(name, studies[name], of[name]) for name in order}
-    sorted_lines = [line for name in order for line in of[name]]
-    return texts | {"index.md": index({name: studies[name] for name in order}, sorted_lines)}
+    of = report.by_experiment(studies, lines)
+    texts = {f"{name}.md": page(name, studies[name], own) for name, own in of.items()}
+    return texts | {"index.md": index({name: studies[name] for name in of}, [*itertools.chain(*of.values())])}
 
 
 def _write(app: Any) -> None:
     folder = Path(app.srcdir) / "reproduction"
-    folder.mkdir(exist_ok=True)
     texts = pages()
     for path in folder.glob("*.md"):
         if path.name not in texts:
             path.unlink()
-    for name, text in texts.items():
-        # A page that has not changed keeps its time, and need not be read again.
-        if not (folder / name).exists() or (folder / name).read_text() != text:
-            (folder / name).write_text(text)
+    write(folder, texts)
 
 
 def _scripts(app: Any, pagename: str, templatename: str, context: Any, doctree: Any) -> None:

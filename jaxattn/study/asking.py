@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import xarray
 from hydra.errors import HydraException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
@@ -80,14 +79,12 @@ class Question:
         """Where its ranking is kept."""
         return self.folder / f"ranking-{self.digest}.zarr"
 
-    def answer(self) -> Answer | None:
-        """Return the ranking that is kept; None if there is none.
-
-        Raises:
-            RecordError: something else is in its place.
-        """
+    def answer(self) -> tuple[bias.Ranking, Stopped | None] | None:
+        """Return the ranking that is kept; None if there is none. RecordError: something else is in its place."""
         if os.path.lexists(self.path):
-            return Answer.of(records.load_dataset(self.path))
+            dataset = records.load_dataset(self.path)
+            found = json.loads(dataset.attrs["stopped"])
+            return of_dataset(dataset), found and Stopped(found[0], tuple(found[1]))
         records.check_place(self.path)
         return None
 
@@ -96,12 +93,8 @@ class Question:
         with progress.bar(name, self.config.seeds) as report:
             return runs.run(self.config, report)
 
-    def rank(self, record: Path) -> Answer:
-        """Rank a record and keep the ranking.
-
-        Raises:
-            ValueError: no seed can be ranked.
-        """
+    def rank(self, record: Path) -> tuple[bias.Ranking, Stopped | None]:
+        """Rank a record, find where its weights stop if they do not grow, and keep both; ValueError: it has no seed."""
         count = len(self.norms)
         waiting = progress.waiting(f"solving the max-margin problems of {count} norm{'s' * (count != 1)}")
         with waiting, locks.held(self.path), jax.enable_x64(self.config.precision.name == "float64"):
@@ -109,33 +102,14 @@ class Question:
             ranking = ranked(loaded, self.norms, jax.random.key(self.config.key))
             still = stopped(loaded, ranking, self.setting)
             dataset = to_dataset(ranking).assign_attrs(
-                {name: loaded.attrs[name] for name in _PROVENANCE if name in loaded.attrs},
-                stopped=json.dumps(still),
+                {name: loaded.attrs[name] for name in _PROVENANCE if name in loaded.attrs}, stopped=json.dumps(still)
             )
             records.save_dataset(self.path, dataset)
-        return Answer(ranking, still)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The ranking of a setting, and where its weights stop; None if they grow."""
-
-    ranking: bias.Ranking
-    stopped: Stopped | None
-
-    @classmethod
-    def of(cls, dataset: xarray.Dataset) -> Answer:
-        """Return the answer that is kept as a dataset."""
-        text_and_norms = json.loads(dataset.attrs["stopped"])
-        still = text_and_norms and Stopped(text_and_norms[0], tuple(text_and_norms[1]))
-        return cls(of_dataset(dataset), still)
+        return ranking, still
 
 
 def with_defaults(overrides: Sequence[str]) -> list[str]:
-    """Return a command line preceded by this command's defaults, except those that it sets itself.
-
-    An experiment replaces the defaults by its own settings, and a size the number of steps.
-    """
+    """Return a command line behind the defaults of this command, without those that it sets, or an experiment."""
     given = set(map(key_of, overrides))
     if "experiment" in given:
         return list(overrides)
@@ -146,14 +120,8 @@ def with_defaults(overrides: Sequence[str]) -> list[str]:
 def checked(arguments: Sequence[str], tried: list[Any] | None = None, named: str = "") -> Question:
     """Return what a command line asks, before anything is trained.
 
-    Args:
-        arguments: the command line.
-        tried: the heads whose numbers are known to be finite, to which its own is added.
-        named: what an error of the setting begins with.
-
-    Raises:
-        UsageError: a mistake in it, a setting whose record cannot be ranked, or snapshots that show no trend.
-        ValueError: norms that are unknown or cannot be used for ranking.
+    Heads whose numbers are finite are added to `tried`; an error of the setting begins with `named`. UsageError: a
+    mistake, a setting whose record cannot be ranked, or snapshots that show no trend. ValueError: norms that cannot.
     """
     if options := [argument for argument in arguments if argument.startswith("-")]:
         raise UsageError(

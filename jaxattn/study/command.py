@@ -32,20 +32,13 @@ def guarded(run: Callable[[], None]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command given by the arguments.
-
-    Args:
-        arguments: the command and its arguments. Default: those of the process.
-    """
+    """Run the command given by the arguments, by default those of the process."""
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     guarded(lambda: _run(name, rest))
 
 
 def check_installed() -> None:
-    """Raise UsageError if packages of the extra, which the commands need, are not installed.
-
-    Code that runs from a folder, without being installed, has no metadata to name them.
-    """
+    """Raise UsageError if packages of the extra, named by the metadata of an installation, are not installed."""
     requirements = (line for own in metadata.distributions(name="jaxattn") for line in own.requires or ())
     needed = sorted(set(_EXTRA.findall("\n".join(requirements))))
     if missing := [name for name in needed if not any(metadata.distributions(name=name))]:

@@ -24,15 +24,7 @@ _UNREADABLE = "Error reading persistent compilation cache entry"
 
 @dataclass
 class Costs:
-    """The time and programs that processes have used.
-
-    Attributes:
-        seconds: total of all processes.
-        compiling: seconds of compiling by XLA, or of loading cached programs.
-        programs: the number of programs requested.
-        cached: how many of them were in the cache.
-        unreadable: how many were in the cache but could not be loaded.
-    """
+    """The time and programs that processes have used, and how many of these were cached, or cached but unreadable."""
 
     seconds: float = 0.0
     compiling: float = 0.0
@@ -41,7 +33,6 @@ class Costs:
     unreadable: int = 0
 
     def __add__(self, other: Costs) -> Costs:
-        """Return the sum of both costs."""
         return Costs(*map(sum, zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)))
 
 
@@ -51,11 +42,7 @@ _counting: list[tuple[Costs, Report]] = []
 
 @contextmanager
 def counted(report: Report) -> Iterator[Costs]:
-    """Count this process's costs in a `with` block; the seconds are known at its end.
-
-    Args:
-        report: called when XLA begins or ends compiling a program.
-    """
+    """Count this process's costs in a `with` block, and report when XLA begins or ends compiling."""
     _listen()
     costs, began, show = Costs(), time.perf_counter(), warnings.showwarning
 

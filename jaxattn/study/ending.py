@@ -12,7 +12,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-# Seconds until a lost interrupt is raised again.
 _AGAIN = 0.1
 # Seconds between two looks at the parent process, and those that a worker without one has to report.
 _LOOK, _LAST = 0.5, 5.0
@@ -35,11 +34,7 @@ def on_terminate() -> None:
 
 @functools.cache
 def with_parent() -> None:
-    """End this process once its parent has ended: a worker whose command is killed would go on computing.
-
-    The main thread is interrupted first, so that it can report that it has stopped. That alone does not end a worker:
-    a pool's takes up its next task.
-    """
+    """Interrupt this process once its parent has ended, and then end it: a worker would take up its next task."""
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
 
 

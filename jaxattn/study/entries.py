@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from jaxattn.study.against import against
 from jaxattn.study.claims import EXCLUDED, Outcome, Setting, Verdict, doubts
 
 # The rule of the verdicts, for a reader of the index or of the site.
@@ -20,30 +20,25 @@ Then the reason is given, and the outcome of each criterion is one *so far*.
 """
 # More numbers than this are folded, and the counts of more runs than this are added up.
 _NUMBERS, _RUNS = 8, 4
-# How close a measurement is to the paper's setting.
 _SETTINGS = {
     Setting.EXACT: "the paper's setting",
     Setting.PROXY: "in a setting that stands for the paper's",
     Setting.OURS: "our setting",
 }
+# Outcomes, the strongest evidence against a claim first.
+_ORDER = (Outcome.BROKEN, Outcome.UNCLEAR, Outcome.MET)
+# A threshold that is a smaller part of its number stands for 0.
+_ZERO = 1e-6
 
 
 def described(study: Any) -> list[str]:
-    """Return what an experiment reproduces, and where it differs: Markdown, line by line.
-
-    Args:
-        study: the `study` part of its configuration.
-    """
+    """Return what an experiment reproduces, and where it differs: Markdown, line by line."""
     notebook = f" The authors' notebook: {study.notebook}." if study.notebook else ""
     return [f"**In the paper:** {study.of}{notebook}", "", f"**Differences from the paper:** {study.departs}", ""]
 
 
 def entry(line: Mapping[str, Any]) -> list[str]:
-    """Return what there is to say of a claim: Markdown, line by line.
-
-    Args:
-        line: of claims.json.
-    """
+    """Return what there is to say of a claim, an entry of claims.json: Markdown, line by line."""
     note = f"{'Why it is not decided: ' * is_withheld(line)}{plain(line['note'])}"
     return [
         f"{plain(line['statement'])} ({line['source']}; {_SETTINGS[line['setting']]})",
@@ -72,12 +67,7 @@ def evidence(line: Mapping[str, Any]) -> str:
 
 
 def in_words(line: Mapping[str, Any], criterion: str) -> str:
-    """Return a criterion for a reader: its outcome is one so far if the claim is not decided whatever it says.
-
-    Args:
-        line: of claims.json, the claim.
-        criterion: of this claim, as it is written there.
-    """
+    """Return a criterion for a reader: its outcome is one so far if its claim is not decided whatever it says."""
     text = criterion.replace("nan [nan, nan]", "not known")
     return re.sub(r"\((met|broken|unclear)(?=[^()]*\)$)", r"(\1 so far", text) if is_withheld(line) else text
 
@@ -88,7 +78,6 @@ def plain(text: str) -> str:
 
 
 def _criteria(line: Mapping[str, Any]) -> list[str]:
-    """Return the criteria behind the verdict, folded."""
     text = ["<details><summary>What decides it</summary>", ""]
     for heading, key in (("As stated:", "criteria"), ("As corrected:", "criteria of the correction")):
         if line[key]:
@@ -119,7 +108,6 @@ def _numbers(line: Mapping[str, Any]) -> list[str]:
 
 
 def _counts(counts: Mapping[str, Mapping[str, int]]) -> str:
-    """Return attempted, kept and excluded seeds of each run; many runs are added up."""
     if len(counts) > _RUNS:
         total = Counter()
         for count in counts.values():
@@ -131,3 +119,34 @@ def _counts(counts: Mapping[str, Mapping[str, int]]) -> str:
         + "".join(f", {count[reason]} {reason}" for reason in EXCLUDED if reason in count)
         for run, count in counts.items()
     )
+
+
+def against(criteria: Sequence[str], numbers: Sequence[Mapping[str, Any]]) -> str:
+    """Return the criterion that speaks most against a claim, as it is written in claims.json, and how near it comes.
+
+    One that is broken comes first, then one that is not clear, then the one that is met with the least room: the
+    distance from its threshold to the nearer end of the interval, over the size of the threshold (or of the number,
+    where the threshold is 0). A yes or no, such as "1: it does", is at no distance from what is asked for: among equal
+    outcomes it comes last.
+    """
+    ranked = [
+        (_ORDER.index(Outcome(criterion["outcome"])), _margin(criterion), text)
+        for text, criterion in zip(criteria, numbers, strict=True)
+    ]
+    order, margin, text = min(ranked, key=lambda entry: entry[:2])
+    if _ORDER[order] is not Outcome.MET or not math.isfinite(margin):
+        return text
+    spare = f"{100 * margin:.2g} %" if margin < 0.995 else f"{100 * margin:,.0f} %"
+    return text.removesuffix("(met)") + f"(met with {spare} to spare)"
+
+
+def _margin(criterion: Mapping[str, Any]) -> float:
+    """Return how far a criterion's interval is inside of what is asked for; infinite if there is no such number."""
+    mean, margins = criterion["mean"], [math.inf]
+    is_exact = criterion["low"] == criterion["high"]
+    for smaller, larger, threshold in (("least", "low", criterion["least"]), ("high", "most", criterion["most"])):
+        if criterion[smaller] is None or criterion[larger] is None or (is_exact and {mean, threshold} <= {0, 1}):
+            continue
+        size = abs(threshold) if abs(threshold) > _ZERO * abs(mean or 0) else abs(mean or 0)
+        margins.append((criterion[larger] - criterion[smaller]) / (size or 1.0))
+    return min(margins)

@@ -20,31 +20,10 @@ from jaxtyping import Float, PRNGKeyArray, Real
 from jaxattn.statistics import Estimate, bootstrap, proportion
 from jaxattn.study.claims.criteria import Number
 
-__all__ = [
-    "Estimator",
-    "estimated",
-    "exact",
-    "exponents",
-    "geometric_mean",
-    "mean",
-    "number",
-    "power_law",
-    "quantiles",
-    "read_at",
-    "share",
-    "undefined",
-]
-
 
 @dataclass(frozen=True)
 class Estimator:
-    """An estimate that has not been evaluated.
-
-    Attributes:
-        like: an array with the axes and coordinates of the estimate.
-        parts: from a key to the parts of the estimate by suffix: "" for the mean, "_low", "_high", "_error".
-        random: whether it uses its key.
-    """
+    """An estimate that is not evaluated: from a key to its parts by suffix ("", "_low", "_high", "_error")."""
 
     like: xarray.DataArray
     parts: Callable[[PRNGKeyArray], Mapping[str, Any]]
@@ -54,13 +33,7 @@ class Estimator:
 def estimated(run: xarray.Dataset, key: PRNGKeyArray, **estimators: Estimator) -> xarray.Dataset:
     """Return the estimates of a run by name, with the suffixes `_low`, `_high` and `_error`, and the run's attributes.
 
-    Args:
-        run: what was measured; only its attributes are used.
-        key: of the bootstrap. The k-th random estimate has the key `fold_in(key, k)`.
-        estimators: by name.
-
-    Raises:
-        ValueError: two estimates have different coordinates on an axis.
+    The k-th random estimate has the key `fold_in(key, k)`. ValueError: two have different coordinates on an axis.
     """
     estimates: dict[str, xarray.DataArray] = {}
     drawn = 0
@@ -117,12 +90,7 @@ def power_law(
 ) -> Estimator:
     """Return the exponent p in values ~ x^p, fitted for each seed by least squares on logarithms; the mean over seeds.
 
-    Args:
-        values: positive, (seed, along).
-        since: the fit begins at this x.
-        least: a run that ends earlier is too short for a fit, and its exponent is NaN.
-        along: the axis of x.
-        until: the fit ends at this x.
+    The fit is of positive values (seed, along) for `since` <= x <= `until`; it is NaN if the run ends before `least`.
     """
     x = values[along].values
     late = (x >= since) & (x <= until)
@@ -147,15 +115,7 @@ def read_at(
 ) -> Float[np.ndarray, "*lanes m"]:
     """Return a quantity at other readings of its clock, linear in the clock's logarithm and constant beyond its ends.
 
-    Args:
-        at: the readings, positive.
-        clock: a path, or a norm, that grows along the run.
-        values: the quantity at these.
-
-    Example:
-        >>> from jaxattn.study.estimates import read_at
-        >>> read_at(np.array([10.0, 500.0]), np.array([1.0, 100.0]), np.array([0.0, 4.0])).tolist()
-        [2.0, 4.0]
+    The clock is positive and grows along the run: a path, or a norm.
     """
     return np.vectorize(np.interp, signature="(m),(k),(k)->(m)")(np.log(at), np.log(clock), values)
 
@@ -163,11 +123,7 @@ def read_at(
 def number(estimates: xarray.Dataset, name: str, at: int | None = None, **where: Any) -> Number:
     """Return an estimate as a number with its interval; exact if it has none.
 
-    Args:
-        estimates: of one run.
-        name: of the estimate.
-        at: the index of a snapshot, for example -1 for the last.
-        where: other coordinates, for example `norm="nuclear"`.
+    `at` is the index of a snapshot, for example -1 for the last, and `where` other coordinates: `norm="nuclear"`.
     """
     here = estimates if at is None else estimates.isel(snapshot=at)
     here = here.sel(where) if where else here

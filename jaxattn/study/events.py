@@ -19,12 +19,7 @@ class Stage(Enum):
 
 @dataclass(frozen=True)
 class Staged:
-    """A stage begins, for the whole experiment or for one of its runs.
-
-    Attributes:
-        stage: the stage.
-        run: the number of the run, from 1; 0 if the stage concerns all runs.
-    """
+    """A stage begins, of the run with this number from 1, or of all runs if it is 0."""
 
     stage: Stage
     run: int = 0
@@ -32,14 +27,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class Trained:
-    """More seeds of a run are in its record.
-
-    Attributes:
-        seeds: the number of additional seeds.
-        steps: the number of steps made for each of them just now; 0 if they were recorded before, or nothing is
-            trained.
-        seconds: the time this took, including compilation.
-    """
+    """More seeds of a run are in its record, with their steps and seconds if they were trained just now."""
 
     seeds: int
     steps: int = 0

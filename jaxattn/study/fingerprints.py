@@ -4,8 +4,7 @@ A definition is a function, a class or an assignment. It depends on the definiti
 in imported ones, so that a claim or a figure may stand in the file of the function that measures. Imports inside
 functions count, and so do a user's modules on the PYTHONPATH. Installed packages do not; the record has their versions.
 Other statements of a module, such as a registration, always count. Comments, docstrings, blank lines and the messages
-of errors are not hashed, so rewording them leaves all records current. (The package grimp finds imports by module: a
-changed figure would make everything in its file again.)
+of errors are not hashed. (The package grimp finds imports by module: a changed figure would make its whole file again.)
 """
 
 from __future__ import annotations
@@ -66,23 +65,12 @@ class _Module(NamedTuple):
 
 def targets(config: Any) -> Iterator[str]:
     """Yield every `_target_` of a configuration, at any depth."""
-    if isinstance(config, Mapping):
-        for key, value in config.items():
-            if key == "_target_":
-                yield str(value)
-            yield from targets(value)
-    elif isinstance(config, list | tuple):
-        for value in config:
-            yield from targets(value)
+    return (text for key, text in _texts(config) if key == "_target_")
 
 
 def contents(config: Any) -> str:
-    """Return a hash of the files that a configuration names, and of all files in folders that it names; "" for none.
-
-    Raises:
-        UsageError: such a file cannot be read.
-    """
-    named = [Path(text) for text in _texts(config) if os.path.exists(text)]
+    """Return a hash of the files, and of all in the folders, that a configuration names; "" for none."""
+    named = [Path(text) for key, text in _texts(config) if key != "_target_" and os.path.exists(text)]
     files = [file for path in named for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
     try:
         return digest(files) if files else ""
@@ -90,28 +78,20 @@ def contents(config: Any) -> str:
         raise UsageError(f"{error.filename}: expected a file that can be read, found: {error.strerror}") from error
 
 
-def _texts(config: Any) -> Iterator[str]:
-    """Yield every text of a configuration, at any depth, but for targets."""
+def _texts(config: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every text of a configuration, at any depth, behind the key that it stands under."""
     if isinstance(config, str):
-        yield config
+        yield key, config
     elif isinstance(config, Mapping):
-        for key, value in config.items():
-            yield from () if key == "_target_" else _texts(value)
+        for own, value in config.items():
+            yield from _texts(value, own)
     elif isinstance(config, list | tuple):
         for value in config:
-            yield from _texts(value)
+            yield from _texts(value, key)
 
 
 def definitions(paths: Iterable[str], root: Path = _ROOT) -> set[Definition]:
-    """Return the definitions that some code depends on.
-
-    Args:
-        paths: dotted paths of modules, or of functions and classes in them.
-        root: the folder that contains the package.
-
-    Raises:
-        ValueError: a path that leads to no module, or a name that its package does not have.
-    """
+    """Return the definitions that dotted paths depend on in the package below `root`; ValueError: one leads nowhere."""
     return set().union(*map(_code(root).closure, paths))
 
 
@@ -167,7 +147,6 @@ class _Code:
         return _parse(file, name, file.stat().st_mtime_ns)
 
     def _closure(self, path: str) -> frozenset[Definition]:
-        """Return all definitions that a dotted path depends on."""
         top = path.partition(".")[0]
         if top != PACKAGE and importlib.util.find_spec(top) is None:
             raise ValueError(f"{path}: expected a module {top} on the PYTHONPATH, found none")
@@ -224,7 +203,6 @@ class _Code:
         return uses
 
     def statements(self, definition: Definition) -> list[_Statement]:
-        """Return the top-level statements that a definition consists of."""
         source = self.module(definition.module)
         return source.always if definition.name == _ALWAYS else source.bound.get(definition.name, [])
 
@@ -255,7 +233,6 @@ class _Code:
 
 
 def _sources(root: Path) -> str:
-    """Return a hash of all files of the package that a result may depend on."""
     return digest(file for pattern in ("*.py", *_READ) for file in (root / PACKAGE).rglob(pattern))
 
 

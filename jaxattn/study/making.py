@@ -35,11 +35,7 @@ def figures_folder(config: DictConfig) -> Path:
 
 
 def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
-    """Compose the configurations of all runs of an experiment's figure.
-
-    Raises:
-        UsageError: a mistake in them, or a folder without claims of this experiment.
-    """
+    """Compose the configurations of all runs of an experiment's figure; UsageError if it has no claims."""
     arguments = name, tuple(overrides), sources(name)
     # What a target of the user's own accepts may change between two commands.
     is_kept = not any("_target_" in override for override in overrides)
@@ -55,16 +51,7 @@ def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
 
 
 def _composed(name: str, overrides: Sequence[str], sources: str) -> bytes:
-    """Compose the configurations of all runs.
-
-    Args:
-        name: the experiment.
-        overrides: of its configurations.
-        sources: what else decides the result, so that it is kept under this as well.
-
-    Returns:
-        A list of configurations, pickled: joblib's own unpickling is five times slower.
-    """
+    """Return the configurations of all runs, pickled: joblib's own unpickling is five times slower."""
     del sources
     base = [f"experiment={name}", *overrides]
     composed: dict[tuple[str, ...], DictConfig] = {(): composition.compose(base)}
@@ -93,11 +80,7 @@ def _composed(name: str, overrides: Sequence[str], sources: str) -> bytes:
 
 
 def _filled(template: str, values: Mapping[str, Any]) -> str:
-    """Fill a run's settings into its name, for example "n = {data.n}, R = {weights.margin:g}".
-
-    Raises:
-        UsageError: the name contains what the run does not set.
-    """
+    """Fill a run's settings into its name, for example "n = {data.n}, R = {weights.margin:g}"."""
     try:
         return re.sub(r"\{([^{}:]+):?([^{}]*)\}", lambda match: format(values[match[1]], match[2]), template)
     except KeyError as error:
@@ -107,12 +90,8 @@ def _filled(template: str, values: Mapping[str, Any]) -> str:
 def measured(config: DictConfig, report: Report = unheard, number: int = 0) -> xarray.Dataset:
     """Return the measurement of a configuration's record; recomputed only if solvers or record changed.
 
-    Its attribute `seconds` is the time that both stages took when they were computed.
-
-    Args:
-        config: the configuration of the run.
-        report: called when a stage begins, and when seeds are trained.
-        number: the number of the run in its experiment, from 1.
+    Its attribute `seconds` is the time that both stages took when they were computed. The number counts the runs of an
+    experiment from 1.
     """
     # Before training, so that a mistake in these is found at once.
     solver, measure, code = instantiate(config.svm.solver), _measure(config), _code(config)
@@ -122,7 +101,7 @@ def measured(config: DictConfig, report: Report = unheard, number: int = 0) -> x
     # What distinguishes the run from the others of its experiment.
     settings: Any = OmegaConf.to_container(config.study.settings, resolve=True)
     described = str(OmegaConf.to_container(config.svm, resolve=True))
-    path = record.parent / f"measured-{_digest(described, str(settings), code[0], fingerprints.of(code))}.zarr"
+    path = record.parent / f"measured-{digest(described, str(settings), code[0], fingerprints.of(code))}.zarr"
     about = {"run": config.study.name, "steps": config.steps, **settings} if config.study.name else {}
     if path.exists():
         return records.load_dataset(path).assign_attrs(about)
@@ -139,7 +118,7 @@ def source(configs: Sequence[DictConfig]) -> str:
     code = [configs[0].study.experiment, *itertools.chain.from_iterable(map(_code, configs))]
     described = [f"{runs.folder(config)}{config.svm}{config.study.name}" for config in configs]
     style = configs[0].style
-    return _digest(*described, fingerprints.of(code), *([style, fingerprints.contents(style)] if style else []))
+    return digest(*described, fingerprints.of(code), *([style, fingerprints.contents(style)] if style else []))
 
 
 def files(name: str, configs: Sequence[DictConfig], folder: Path) -> list[Path]:
@@ -152,25 +131,13 @@ def files(name: str, configs: Sequence[DictConfig], folder: Path) -> list[Path]:
 
 
 def is_made(name: str, configs: Sequence[DictConfig], folder: Path, known: Collection[str]) -> bool:
-    """Return whether records, figure or table, view and claims exist, made from these configurations and this code.
-
-    A clone has the figures but not the records, so everything is run there.
-    """
+    """Return whether all of an experiment's records and files exist, made from these configurations and this code."""
     recorded = all(map(runs.is_recorded, configs))
     return recorded and source(configs) in known and all(path.exists() for path in files(name, configs, folder))
 
 
 def datasets(name: str, configs: Sequence[DictConfig], report: Report = unheard) -> dict[str, xarray.Dataset]:
-    """Return what is measured of every run, by their names; missing records and measurements are made.
-
-    Args:
-        name: the experiment's configuration.
-        configs: the configurations of its runs.
-        report: called when a stage begins, and when seeds are trained.
-
-    Raises:
-        ValueError: `measure` gives two runs the same name.
-    """
+    """Return what is measured of every run, by their different names; missing records and measurements are made."""
     measurements: dict[str, xarray.Dataset] = {}
     for number, config in enumerate(configs, start=1):
         dataset = measured(config, report, number)
@@ -188,19 +155,7 @@ def judged(
 
 
 def make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report = unheard) -> list[dict[str, Any]]:
-    """Train and measure what is missing, write an experiment's figure or table, and return the entries of its claims.
-
-    What its picture on the site shows is written beside the figure, if the experiment has a view.
-
-    Args:
-        name: the experiment's configuration.
-        configs: the configurations of its runs.
-        folder: the folder of the figures.
-        report: called when a stage begins, and when seeds are trained.
-
-    Raises:
-        ValueError: a measured number is NaN, so that nothing can be drawn.
-    """
+    """Train and measure what is missing, write figure or table and view, and return the entries of the claims."""
     measurements = datasets(name, configs, report)
     report(Staged(Stage.JUDGING))
     started, experiment = time.perf_counter(), _experiment(configs)
@@ -230,15 +185,14 @@ def _experiment(configs: Sequence[DictConfig]) -> claims.Experiment:
 
 
 def _measure(config: DictConfig) -> Callable[..., xarray.Dataset]:
-    """Return the function that measures a record: that of the experiment, else `compare`."""
     return comparison.compare if config.study.experiment is None else _experiment([config]).measure
 
 
 def _code(config: DictConfig) -> list[str]:
-    """Return the functions that measure and make a configuration's record, as dotted paths."""
     measure, solver = _measure(config), OmegaConf.to_container(config.svm, resolve=True)
     return [f"{measure.__module__}.{measure.__qualname__}", *runs.code(config), *fingerprints.targets(solver)]
 
 
-def _digest(*parts: str) -> str:
+def digest(*parts: str) -> str:
+    """Return a short hash of some texts, for the name of a file."""
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]

@@ -15,10 +15,7 @@ from jaxattn.study.measuring.stopped import Stopped
 
 
 class Best(NamedTuple):
-    """The norm that comes nearest: its name, its limit with the ends of the interval, and how many seeds obey it.
-
-    The limit is None if it is not known, as for weights that no longer grow.
-    """
+    """The nearest norm, its limit with the ends of the interval (None if not known), and how many seeds obey it."""
 
     norm: str
     limit: tuple[float, ...] | None
@@ -26,13 +23,10 @@ class Best(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What a verdict says of norms, without its numbers.
+    """What a verdict says of norms, without its numbers: a label in a few words, and the norms that are named.
 
-    Attributes:
-        label: in a few words.
-        norms: those that are named.
-        decided: whether they are all, up to norms that cannot be told apart.
-        has_direction: whether the verdict is on the direction of W, and not on the point where it stops.
+    It is decided if these are all, up to norms that cannot be told apart. It has no direction if it is on the point
+    where W stops.
     """
 
     label: str
@@ -43,15 +37,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True)
 class Point:
-    """One setting of a sweep, and what was found there.
-
-    Attributes:
-        setting: the values of the keys that vary, as they are written.
-        record: the path of its record.
-        ranking: None if its weights cannot be ranked.
-        stopped: where the weights stop; None if they grow.
-        reason: why the weights cannot be ranked.
-    """
+    """One setting of a sweep, by the values of its keys, and its ranking, or the reason why it has none."""
 
     setting: Mapping[str, str]
     record: Path
@@ -93,12 +79,7 @@ class Point:
 
 
 class Table:
-    """The verdicts of a sweep for a terminal, a row a point: the widths are known before the first point is.
-
-    Args:
-        settings: the setting of each point.
-        norms: the names of the norms that are ranked.
-    """
+    """The verdicts of a sweep for a terminal, a row a point: the widths are known before the first point is."""
 
     def __init__(self, settings: Sequence[Mapping[str, str]], norms: Sequence[str]):
         self._widths = {key: max(len(key), *(len(one[key]) for one in settings)) for key in settings[0]}
@@ -122,11 +103,7 @@ class Table:
 
 
 def write(points: Sequence[Point], file: Path) -> None:
-    """Write the verdicts of a sweep as CSV, a line a point; cells are empty where something is not known.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write the verdicts of a sweep as CSV, a line a point; cells are empty where something is not known."""
     limit = ("limit", "limit_low", "limit_high")
     columns = [*points[0].setting, "verdict", "decided", "best_norm", *limit, "obey", "kept", "attempted", "record"]
     with file.open("w", newline="") as text:

@@ -20,7 +20,6 @@ from rich.text import Text
 
 from jaxattn.study.events import Compiling, Event, Report, Stage, Staged, Trained
 
-# How often the display is redrawn, per second.
 _RATE = 4
 # Lines of a terminal used for headings, totals, and the count of rows not shown.
 _OTHERS = 5
@@ -29,8 +28,6 @@ _HEADINGS = ("experiment", "stage", "seeds", "steps/s", "time", "left")
 
 @dataclass
 class _Row:
-    """The state of an experiment in progress."""
-
     began: float
     runs: int
     seeds: int
@@ -59,11 +56,7 @@ class _Row:
 
 
 class Board:
-    """The numbers of experiments made, running and waiting, the state of each running one, and the time left.
-
-    Args:
-        shown: whether to show a live display. Default: if the output is a terminal.
-    """
+    """The state of experiments made, running and waiting, and the time left; shown live, by default on a terminal."""
 
     def __init__(self, shown: bool | None = None) -> None:
         self.shown = is_terminal(sys.stdout) if shown is None else shown
@@ -78,13 +71,11 @@ class Board:
         self._spinner = Spinner("dots")
 
     def __enter__(self) -> Board:
-        """Start the live display."""
         if self.shown:
             self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove the display, also after an error or an interrupt."""
         self._live.stop()
 
     def phase(self, text: str) -> None:
@@ -94,12 +85,7 @@ class Board:
             self.say(f"jaxattn: {text}")
 
     def expect(self, seconds: Mapping[str, float | None], processes: int) -> None:
-        """Show experiments from now on.
-
-        Args:
-            seconds: the previous duration of each experiment to be made; None if unknown.
-            processes: the number of processes that make them side by side.
-        """
+        """Show experiments from now on, by their previous durations, and how many processes make them."""
         self._seconds, self._processes = dict(seconds), processes
         self._waiting = set(seconds)
         self._phase = None
@@ -130,8 +116,7 @@ class Board:
         rows = []
         for name, row in list(self._running.items()):
             seeds = f"{row.trained:,}/{row.seeds:,}" if row.seeds else ""
-            seconds = self._left(name, row)
-            left = "" if seconds is None else duration(seconds)
+            left = "" if (seconds := self._left(name, row)) is None else duration(seconds)
             rows.append((name, row.doing(), seeds, row.rate(), duration(time.monotonic() - row.began), left))
         return rows
 
@@ -154,7 +139,6 @@ class Board:
         return "; ".join(parts)
 
     def __rich__(self) -> RenderableType:
-        """Return the current display."""
         parts: list[RenderableType] = []
         if rows := self.rows():
             table = Table(box=None, pad_edge=False, header_style="dim")
@@ -187,12 +171,7 @@ def waiting(text: str) -> Iterator[None]:
 
 @contextmanager
 def bar(name: str, seeds: int) -> Iterator[Report]:
-    """Show a progress bar of a run's trained seeds on the terminal's error output; yield the function that updates it.
-
-    Args:
-        name: the run.
-        seeds: its number of seeds.
-    """
+    """Show a progress bar of a run's seeds on the terminal's error output; yield the function that updates it."""
     # The bars of several processes, which a launcher starts, would overwrite each other.
     hidden = multiprocessing.parent_process() is not None or not is_terminal(sys.stderr)
     columns = (SpinnerColumn(), "{task.description}", BarColumn(), MofNCompleteColumn(), "seeds")
@@ -216,23 +195,13 @@ def is_terminal(output: TextIO) -> bool:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in readable form.
-
-    Example:
-        >>> duration(7.3), duration(190.0)
-        ('7 s', '3:10 min')
-    """
+    """Return a duration in readable form, such as "7 s" or "3:10 min"."""
     whole = round(seconds)
     return f"{whole} s" if whole < 60 else f"{whole // 60}:{whole % 60:02d} min"
 
 
 def _short(number: float) -> str:
-    """Return a large number with three digits.
-
-    Example:
-        >>> _short(4_623_000.0), _short(870.4)
-        ('4.62 M', '870')
-    """
+    """Return a large number with three digits, such as "4.62 M" or "870"."""
     for power, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if number >= power:
             return f"{number / power:.3g}{letter}"

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 
 from jaxattn import records
-from jaxattn.study import durations, making, report, side_by_side, stalls
+from jaxattn.study import making, report, side_by_side, stalls, usage
 from jaxattn.study.configuration import composition
 from jaxattn.study.configuration.names import described, experiments
 from jaxattn.study.costs import Costs
@@ -30,19 +30,10 @@ _READ = {"id", "verdict", "made_from", "seconds"}
 
 
 def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> list[str]:
-    """Make the figures whose records, code or configuration changed, and claims.json.
+    """Make the figures whose records, code or configuration changed, and claims.json; return the lines to print.
 
-    Args:
-        names: the experiments.
-        overrides: overrides of their configurations.
-        board: shows the progress.
-
-    Returns:
-        The lines to print at the end.
-
-    Raises:
-        UsageError: a mistake in the overrides, no such style, or claims of another version beside those to be made.
-        RecordError: a claims.json that cannot be read, or a folder that cannot be written.
+    UsageError: a mistake in the overrides, no such style, or claims of another version beside those to be made.
+    RecordError: a claims.json that cannot be read, or a folder that cannot be written.
     """
     tune()
     board.phase(f"reading the configurations of {len(names)} experiment{'s' * (len(names) > 1)}")
@@ -70,7 +61,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
         if _experiment(key) not in unreadable:
             known[_experiment(key)].add(line["made_from"])
     seconds = {_experiment(key): line["seconds"] for key, line in lines.items()}
-    in_checkout = durations.of_checkout()
+    in_checkout = usage.durations()
     with ExitStack() as stack:
         pool = None
         if not Path(config.runs).exists():
@@ -124,40 +115,21 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
 
 
 def _experiment(claim: str) -> str:
-    """Return the experiment of a claim, by its id."""
     return claim.partition(":")[0]
 
 
 def _write(path: Path, lines: dict[str, dict[str, Any]]) -> None:
-    """Write the entries of claims.json, in the order of their ids."""
     records.write_json(path, [lines[key] for key in sorted(lines)])
 
 
 def verdicts(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a table of claims and their verdicts, a line each, in the order of their ids.
-
-    Args:
-        lines: the entries of claims.json.
-
-    Example:
-        >>> verdicts([{"id": "rate:W", "verdict": "holds"}, {"id": "rate:KQ, exact", "verdict": "not decided"}])
-        ['rate:KQ, exact  not decided', 'rate:W          holds']
-    """
+    """Return a table of claims and their verdicts, a line each, in the order of their ids."""
     width = max((len(line["id"]) for line in lines), default=0)
     return [f"{line['id']:{width}}  {line['verdict']}" for line in sorted(lines, key=lambda line: line["id"])]
 
 
 def what_else(others: Sequence[str], seconds: Mapping[str, float]) -> str:
-    """Return one line saying how many experiments were not made, what they would take, and how to make them.
-
-    Args:
-        others: the experiments that were not made.
-        seconds: the known durations of experiments in the published size, with another one beside each.
-
-    Example:
-        >>> what_else(["rate", "flow"], {"rate": 200.0, "flow": 100.0})
-        'not made: 2 other experiments, which take 2:30 min on two cores in the published size; to make all: ...'
-    """
+    """Return one line saying how many experiments were not made, what they would take, and how to make them."""
     took = duration(sum(seconds.get(name, 0.0) for name in others) / 2)
     them = "experiment, which takes" if len(others) == 1 else "experiments, which take"
     return (
@@ -167,25 +139,13 @@ def what_else(others: Sequence[str], seconds: Mapping[str, float]) -> str:
 
 
 def time_taken(seconds: float, processes: int, spent: Costs) -> str:
-    """Return one line on the time taken and what the processes did in it.
-
-    Args:
-        seconds: the elapsed time.
-        processes: the number of processes.
-        spent: the costs of all of them.
-
-    Example:
-        >>> time_taken(80.0, 2, Costs(seconds=130.0, compiling=30.0, programs=400, cached=380))
-        'time: 1:20 min; of 2:10 min in 2 processes 30 s compiling (400 programs, 380 found compiled)'
-    """
-    line = f"time: {duration(seconds)}"
-    if not spent.seconds:
-        return line
+    """Return one line on the elapsed seconds, and on what all processes together did in them."""
     within = "" if processes == 1 else f" in {processes} processes"
-    return (
-        f"{line}; of {duration(spent.seconds)}{within} {duration(spent.compiling)} compiling "
+    of_processes = (
+        f"; of {duration(spent.seconds)}{within} {duration(spent.compiling)} compiling "
         f"({spent.programs:,} program{'s' * (spent.programs != 1)}, {spent.cached:,} found compiled)"
     )
+    return f"time: {duration(seconds)}{of_processes if spent.seconds else ''}"
 
 
 def unreadable_programs(number: int) -> str:
@@ -199,24 +159,15 @@ def unreadable_programs(number: int) -> str:
 
 
 def claimed(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the entries of a claims.json by id; empty if it does not exist.
-
-    Raises:
-        RecordError: it cannot be read, or is not a list of claims.
-    """
-    if not path.exists():
-        return {}
-
-    def refusal(content: str) -> records.RecordError:
-        return records.RecordError(
-            f"{path}: expected the claims that `jaxattn figures` writes, found {content}; nothing was changed: move it "
+    """Return the entries of a claims.json by id; empty if it does not exist. RecordError: it holds something else."""
+    lines, found = None, "something else"
+    try:
+        lines = json.loads(path.read_text()) if path.exists() else []
+    except (OSError, ValueError) as error:
+        found = f"what cannot be read ({error})"
+    if not isinstance(lines, list) or not all(isinstance(line, dict) and set(line) >= _READ for line in lines):
+        raise records.RecordError(
+            f"{path}: expected the claims that `jaxattn figures` writes, found {found}; nothing was changed: move it "
             "away, and run the command again"
         )
-
-    try:
-        lines = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise refusal(f"what cannot be read ({error})") from error
-    if not isinstance(lines, list) or not all(isinstance(line, dict) and set(line) >= _READ for line in lines):
-        raise refusal("something else")
     return {line["id"]: line for line in lines}

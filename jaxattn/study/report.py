@@ -23,13 +23,11 @@ READ = (
 )
 # The probability that a 95 % interval misses the true number.
 _MISSES = 0.05
-# The form of arXiv identifiers.
 _NUMBER = re.compile(r"\b\d{4}\.\d{5}\b")
 # What the sources of one paper begin with; our own modules are one source.
 _FIRST = re.compile(r"arXiv \d{4}\.\d{5}|jaxattn")
 # The folder's file of verdicts that changed: `since`, a commit, and `claims`, each with its verdict `before` and `why`.
 _CHANGES = "changes.yaml"
-# The verdicts as the index sorts them.
 _ORDER = (Verdict.FAILS, Verdict.CORRECTED, Verdict.OPEN, Verdict.HOLDS)
 # Longer results are shortened in the index.
 _LONGEST = 130
@@ -65,29 +63,18 @@ _ENDING = """`make figures` writes this page and those of the experiments from i
 
 
 def write(folder: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> None:
-    """Write the index and the pages, and remove pages that this program wrote for what has no claims any more.
-
-    Args:
-        folder: of the figures and tables.
-        studies: the `study` part of each experiment's configuration, in any order.
-        lines: the entries of claims.json, in any order.
-
-    Raises:
-        OSError: a page cannot be written.
-    """
-    lines = sorted(lines, key=lambda line: line["id"])
-    of = {name: [line for line in lines if _experiment(line) == name] for name in studies}
-    names = sorted((name for name in studies if of[name]), key=lambda name: (studies[name].place, name))
+    """Write the index and the pages of claims.json, and remove own pages of what has no claims any more."""
+    of = by_experiment(studies, lines)
     pages = folder / "pages"
     pages.mkdir(exist_ok=True)
     for path in pages.glob("*.md"):
-        if path.stem not in names and path.read_bytes().startswith(_OURS.encode()):
+        if path.stem not in of and path.read_bytes().startswith(_OURS.encode()):
             path.unlink()
-    for name in names:
+    for name, own in of.items():
         figures = [name, *([page.second(name)] if (folder / f"{page.second(name)}.png").exists() else [])]
         shown = table.shown(folder, name) or "\n".join(f"![{figure}](../{figure}.png)\n" for figure in figures)
-        (pages / f"{name}.md").write_text(_page(name, studies[name], of[name], shown))
-    lines = [line for name in names for line in of[name]]
+        (pages / f"{name}.md").write_text(_page(name, studies[name], own, shown))
+    lines = [line for own in of.values() for line in own]
     said = ""
     if (folder / _CHANGES).exists():
         changes = yaml.safe_load((folder / _CHANGES).read_text())
@@ -96,8 +83,14 @@ def write(folder: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str,
     (folder / "README.md").write_text(_index(studies, lines, said))
 
 
+def by_experiment(studies: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the claims by experiment, in the order of the pages, and those of one experiment by their ids."""
+    ordered = sorted(lines, key=lambda line: line["id"])
+    names = sorted({*map(_experiment, lines)} & set(studies), key=lambda name: (studies[name].place, name))
+    return {name: [line for line in ordered if _experiment(line) == name] for name in names}
+
+
 def _index(studies: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], changes: str) -> str:
-    """Return the index: the papers' statements, experiments of our own, checks, and how a verdict is made."""
     findings, checks = ([line for line in lines if line["kind"] == kind] for kind in Kind)
     parts = [_PREFACE, f"{summed(lines)}.\n", changes]
     for heading, families in (
@@ -124,7 +117,6 @@ def _families(lines: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]
 
 
 def _table(studies: Mapping[str, Any], families: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[str]:
-    """Yield a table with a row for each family of claims with one source and verdict, sorted by verdict."""
     yield from ("| paper | where in it | our figure | result | verdict |", "|---|---|---|---|---|")
     for family in sorted(families, key=lambda family: _rank(family[0])):
         line = family[0]
@@ -142,7 +134,6 @@ def _table(studies: Mapping[str, Any], families: Sequence[Sequence[Mapping[str, 
 
 
 def _result(line: Mapping[str, Any]) -> str:
-    """Return a claim's statement, and why it does not hold as stated or is not decided."""
     statement = _shortened(_statement(line))
     if line["verdict"] == Verdict.HOLDS:
         return statement
@@ -153,7 +144,6 @@ def _result(line: Mapping[str, Any]) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Return a text that ends between two of its parts if it is long."""
     if len(text) <= _LONGEST:
         return text
     begun = text[:_LONGEST]
@@ -177,7 +167,6 @@ def _statement(line: Mapping[str, Any]) -> str:
 
 
 def _page(name: str, study: Any, lines: Sequence[Mapping[str, Any]], shown: str) -> str:
-    """Return the page of an experiment: its figure or table, what it is, how it is made, and its claims."""
     text = [_OURS, "", f"# {name}", "", shown, *described(study)]
     made = f"Made by `make figures experiment={name}` in {lines[0]['seconds']:.0f} s, beside others."
     text += [f"{made} [All claims](../README.md).", ""]
@@ -190,7 +179,6 @@ def _page(name: str, study: Any, lines: Sequence[Mapping[str, Any]], shown: str)
 
 
 def _rank(line: Mapping[str, Any]) -> int:
-    """Return the place of a claim's verdict in the order of the index."""
     return _ORDER.index(line["verdict"])
 
 
@@ -208,7 +196,6 @@ def _anchor(line: Mapping[str, Any]) -> str:
 
 
 def _changed(changes: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a page of the verdicts that are others than in an earlier version, and why."""
     of = {line["id"]: line for line in lines}
     yield from (_OURS, "", "# What changed", "")
     yield f"Verdicts and claims that are others than at commit {changes['since']}. [All claims](README.md).\n"
@@ -221,20 +208,12 @@ def _changed(changes: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> 
 
 
 def judged_as(line: Mapping[str, Any]) -> str:
-    """Return a claim's verdict, and whether it is a check.
-
-    Args:
-        line: of claims.json.
-    """
+    """Return a claim's verdict, and whether it is a check."""
     return f"{line['verdict']}{', a check' * (line['kind'] == Kind.CHECK)}"
 
 
 def counted(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table of the papers, in the order of their first claims, with their numbers of verdicts by setting.
-
-    Args:
-        lines: the entries of claims.json; checks are not counted.
-    """
+    """Return a table of the papers, in the order of their first claims, with their verdicts by setting."""
     rows = [
         f"In each column: {', '.join(Verdict)}.\n",
         "| paper | in the paper's setting | in one that stands for it | in ours, or by analogy |",
@@ -242,7 +221,8 @@ def counted(lines: Sequence[Mapping[str, Any]]) -> str:
     ]
     for paper, own in by_paper([line for line in lines if line["kind"] != Kind.CHECK]).items():
         cells = (_verdicts([line for line in own if line["setting"] == setting]) for setting in Setting)
-        rows.append(f"| {linked(paper)} | {' | '.join(cells)} |")
+        linked = _NUMBER.sub(r"[\g<0>](https://arxiv.org/abs/\g<0>)", paper)
+        rows.append(f"| {linked} | {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 
 
@@ -256,9 +236,6 @@ def by_paper(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, 
 
     A source names its paper before the first comma. Sources that begin with the same arXiv number count as one paper,
     under the shortest of their names.
-
-    Args:
-        lines: of claims.json.
     """
     papers: dict[str, list[Mapping[str, Any]]] = {}
     names: dict[str, str] = {}
@@ -271,24 +248,12 @@ def by_paper(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, 
     return {names[paper]: own for paper, own in papers.items()}
 
 
-def linked(paper: str) -> str:
-    """Return a paper's name with its number on arXiv as a link."""
-    return _NUMBER.sub(r"[\g<0>](https://arxiv.org/abs/\g<0>)", paper)
-
-
 def summed(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return the number of claims, with checks counted separately, and of each verdict.
-
-    Args:
-        lines: the entries of claims.json.
-    """
+    """Return the number of claims and of each verdict, without checks."""
     findings = [line for line in lines if line["kind"] != Kind.CHECK]
-    return f"{len(findings)} claim{'s' * (len(findings) != 1)}: {_summed(findings)}"
-
-
-def _summed(lines: Sequence[Mapping[str, Any]]) -> str:
-    verdicts = Counter(line["verdict"] for line in lines)
-    return ", ".join(f"{verdict} {verdicts[verdict]}" for verdict in Verdict)
+    verdicts = Counter(line["verdict"] for line in findings)
+    counts = ", ".join(f"{verdict} {verdicts[verdict]}" for verdict in Verdict)
+    return f"{len(findings)} claim{'s' * (len(findings) != 1)}: {counts}"
 
 
 def errors(lines: Sequence[Mapping[str, Any]]) -> str:

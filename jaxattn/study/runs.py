@@ -26,12 +26,11 @@ from jaxattn.study.configuration.names import root
 from jaxattn.study.events import Report, Trained, unheard
 from jaxattn.study.settings import recording
 
+_PACKAGES = ("jax", "jaxlib", "numpy", "optax", "xarray", "zarr")
+
 
 def folder(config: DictConfig) -> Path:
-    """Return the folder of a configuration's run, named by the kind of record and a hash of configuration and code.
-
-    Experiments that need the same run share it.
-    """
+    """Return the folder of a configuration's run, named by a hash of configuration and code: equal runs are shared."""
     return _folder(config, fingerprint(config))
 
 
@@ -57,10 +56,7 @@ def code(config: DictConfig) -> list[str]:
 
 
 def fingerprint(config: DictConfig) -> str:
-    """Return a hash of the code that a record depends on, and of the files that its configuration names.
-
-    The code includes a user's own head or law and its imports.
-    """
+    """Return a hash of the code that a record depends on, a user's own included, and of the files that are named."""
     of_code, of_files = fingerprints.of(code(config)), fingerprints.contents(_resolved(config))
     return hashlib.sha256(f"{of_code} {of_files}".encode()).hexdigest() if of_files else of_code
 
@@ -68,13 +64,8 @@ def fingerprint(config: DictConfig) -> str:
 def run(config: DictConfig, report: Report = unheard) -> Path:
     """Draw and train what a configuration describes, unless its record exists, and return the record's path.
 
-    Args:
-        config: the configuration of the run.
-        report: called when seeds are trained; first with those that are already recorded.
-
-    Raises:
-        UsageError: values out of range.
-        RecordError: the record cannot be written, is being written by another run, or was begun differently.
+    The first report is of the seeds that are already recorded. UsageError: values out of range. RecordError: the record
+    cannot be written, is being written by another run, or was begun differently.
     """
     made_from = fingerprint(config)
     record = _folder(config, made_from) / "record.zarr"
@@ -88,7 +79,9 @@ def run(config: DictConfig, report: Report = unheard) -> Path:
         "precision": config.precision.name,
         "attempted": config.seeds,
     }
-    notes = {"versions": json.dumps(_versions()), "revision": _revision()}
+    versions = {"python": platform.python_version(), "jaxattn": jaxattn.__version__}
+    versions |= {package: version(package) for package in _PACKAGES}
+    notes = {"versions": json.dumps(versions), "revision": _revision()}
     steps = config.steps if "steps" in config_keys(config) else 0
     since: list[float] = []
     with jax.enable_x64(config.precision.name == "float64"):
@@ -129,18 +122,12 @@ def ended(config: DictConfig) -> None:
 
 
 def _resolved(config: DictConfig) -> dict[str, Any]:
-    """Return the values that a record depends on."""
     nodes = {key: config[key] for key in config_keys(config).values()}
     values = {
         key: OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
         for key, node in nodes.items()
     }
     return values | {"precision": config.precision.name}
-
-
-def _versions() -> dict[str, str]:
-    packages = ("jax", "jaxlib", "numpy", "optax", "xarray", "zarr")
-    return {"python": platform.python_version(), "jaxattn": jaxattn.__version__} | {p: version(p) for p in packages}
 
 
 def _revision() -> str:

@@ -24,23 +24,17 @@ from jaxattn.study.tuning import tune
 
 # A process cannot hold hundreds of programs: clear them after this many experiments.
 _TOGETHER = 8
-# Numbers the experiments made in this process.
 _number = itertools.count(1)
 # Seconds between two checks of the processes' reports.
 _PAUSE = 0.2
 
 _ENDED = "a process ended without a message (killed, or out of memory?)"
 
-# The entries of an experiment's claims, and its costs.
 Made = tuple[list[dict[str, Any]], costs.Costs]
 
 
 def processes(asked: int | None, experiments: int) -> int:
-    """Return how many processes to use: one if an accelerator does the work, since each would take its memory.
-
-    Raises:
-        UsageError: less than one is asked for.
-    """
+    """Return how many processes to use: one if an accelerator does the work, since each would take its memory."""
     if asked is not None and asked < 1:
         raise UsageError(f"workers: expected at least 1, found {asked}")
     if experiments < 2 or jax.default_backend() != "cpu":
@@ -59,11 +53,7 @@ class Pool(NamedTuple):
 
 @contextlib.contextmanager
 def pool(count: int) -> Iterator[Pool | None]:
-    """Start processes, which import JAX in the meantime; None if one process is enough.
-
-    Raises:
-        ProcessError: a process ended without a message.
-    """
+    """Start processes, which import JAX in the meantime; None if one process is enough."""
     if count == 1:
         yield None
         return
@@ -97,18 +87,8 @@ def each(
 ) -> Iterator[tuple[str, Made]]:
     """Yield the name of each experiment, the entries of its claims and its costs, as they are finished.
 
-    Experiments that share a run are made one after the other; `ordered` says which comes first.
-
-    Args:
-        composed: the configurations of each experiment's runs.
-        folder: the folder of the figures.
-        seconds: the known durations of experiments.
-        pool: the processes. None: all is made in this process.
-        begun: called with the name of each experiment as it begins.
-        note: called with the name and each report; for this process after a moment at most.
-
-    Raises:
-        ProcessError: a process ended without a message; also whatever `making.make` raises. The others are interrupted.
+    Experiments that share a run are made one after the other; without a pool, all in this process. An error in one
+    interrupts the others. ProcessError: a process ended without a message.
     """
     waiting = ordered(composed, seconds)
     if pool is None:
@@ -149,10 +129,6 @@ def ordered(composed: Mapping[str, Sequence[DictConfig]], seconds: Mapping[str, 
     """Return the experiments in the order in which to begin them: the figures of the papers before the others.
 
     The shortest goes first, to give a figure soon; then the longest, so that no long one starts near the end.
-
-    Args:
-        composed: the configurations of each experiment's runs.
-        seconds: the known durations of experiments.
     """
     longest = sorted(composed, key=lambda name: -seconds.get(name, float("inf")))
     published = [name for name in longest if composed[name][0].study.published]

@@ -15,7 +15,7 @@ from jaxattn.study import runs
 
 def line(configs: Sequence[DictConfig]) -> str | None:
     """Return one line on how many recorded seeds stalled, since when, and a rule that does not; None if none did."""
-    steps, rules, seeds, stalled_runs, trained = [], set[str](), 0, 0, 0
+    steps, rules, seeds, trained = [], set[str](), 0, 0
     for config in configs:
         record = Record(runs.record_path(config))
         if "stalled" not in record:
@@ -24,13 +24,12 @@ def line(configs: Sequence[DictConfig]) -> str | None:
         since = record.read("stalled")
         seeds += len(since)
         if (stalled := since[since != NEVER]).size:
-            stalled_runs += 1
             steps.append(stalled)
             rules.add(going_on(instantiate(config.optimizer).update))
     if not steps:
         return None
     since = np.sort(np.concatenate(steps))
-    of_runs = f", in {stalled_runs} of {trained} runs" if trained > 1 else ""
+    of_runs = f", in {len(steps)} of {trained} runs" if trained > 1 else ""
     return (
         f"{len(since):,} of {seeds:,} seeds stalled{of_runs}: the gradient was lost to rounding, floor or penalty from "
         f"step {since[0]:,} on at the earliest, {since[len(since) // 2]:,} in the median; "

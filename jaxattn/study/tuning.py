@@ -8,11 +8,7 @@ from jaxattn.study.kept import cache_folder
 
 
 def tune() -> None:
-    """Cache compiled programs in the user's cache folder for later processes.
-
-    JAX's own variables take precedence: JAX_COMPILATION_CACHE_DIR names another folder, JAX_ENABLE_COMPILATION_CACHE=0
-    disables the cache.
-    """
+    """Cache compiled programs in the user's cache folder, unless JAX_COMPILATION_CACHE_DIR names another."""
     if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
         jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
     # Cache all programs: most compile in less than a second, but hundreds of them take minutes.

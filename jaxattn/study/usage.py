@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import json
 import pkgutil
 import shutil
 import textwrap
 from pathlib import Path
 
-from jaxattn.study import durations
 from jaxattn.study.configuration.names import described, experiments, names_of, root
 from jaxattn.study.progress import duration
 
@@ -18,11 +18,10 @@ COMMANDS = "jaxattn.study.commands"
 # The commands whose help lists the experiments; the others list the configuration groups.
 _OF_EXPERIMENTS = ("export", "figures", "judge")
 _OF_GROUPS = ("train", "which")
-_WHERE = (
-    "`jaxattn COMMAND --help` has the arguments of a command, with examples. Configurations in `conf` of the working",
-    "folder come before jaxattn's own. Runs and figures go to `runs` and `figures` in the working folder (`runs=...`,",
-    "`figures=...`).",
-)
+_WHERE = """
+`jaxattn COMMAND --help` has the arguments of a command, with examples. Configurations in `conf` of the working
+folder come before jaxattn's own. Runs and figures go to `runs` and `figures` in the working folder (`runs=...`,
+`figures=...`)."""
 
 
 def commands() -> dict[str, str]:
@@ -34,22 +33,18 @@ def commands() -> dict[str, str]:
 def overview() -> str:
     """Return the text of `jaxattn --help`."""
     lines = [f"  {name:8} {what}" for name, what in commands().items()]
-    return "\n".join(["usage: jaxattn COMMAND [ARGUMENT ...]", "", *lines, "", *_WHERE])
+    return "\n".join(["usage: jaxattn COMMAND [ARGUMENT ...]", "", *lines, _WHERE])
 
 
 def of(name: str) -> str:
-    """Return the text of `jaxattn NAME --help`: the docstring of the command's module, and the names it accepts.
-
-    Args:
-        name: the command.
-    """
-    more = []
+    """Return the text of `jaxattn NAME --help`: the docstring of the command's module, and the names it accepts."""
+    lines = [_docstring(name)]
     if name in _OF_EXPERIMENTS:
-        more = ["", "experiments, and what each took when its figure was made (*: a figure of the papers):"]
-        more += _experiments()
+        lines += ["", "experiments, and what each took when its figure was made (*: a figure of the papers):"]
+        lines += _experiments()
     if name in _OF_GROUPS:
-        more = ["", "groups (GROUP=NAME):", *_groups()]
-    return "\n".join([_docstring(name), *more])
+        lines += ["", "groups (GROUP=NAME):", *_groups()]
+    return "\n".join(lines)
 
 
 def _docstring(name: str) -> str:
@@ -59,9 +54,17 @@ def _docstring(name: str) -> str:
     return ast.get_docstring(ast.parse(source)) or ""
 
 
+def durations() -> dict[str, float]:
+    """Return seconds by experiment from the checkout's claims.json (wheels carry it); empty if it cannot be read."""
+    try:
+        lines = json.loads((root() / "figures" / "claims.json").read_text())
+        return {line["id"].partition(":")[0]: float(line["seconds"]) for line in lines}
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+
+
 def _experiments() -> list[str]:
-    """Return one line per experiment: its name, its duration, and its subject in the papers."""
-    names, seconds = experiments(), durations.of_checkout()
+    names, seconds = experiments(), durations()
     width = max(map(len, names))
     columns = max(40, shutil.get_terminal_size((120, 24)).columns - width - 14)
     lines = []
@@ -73,7 +76,6 @@ def _experiments() -> list[str]:
 
 
 def _groups() -> list[str]:
-    """Return the configuration groups with their choices."""
     lines = []
     for group in sorted(path.name for path in (root() / "conf").iterdir() if path.is_dir()):
         names, indent = ", ".join(names_of(group)), f"  {group:10} "

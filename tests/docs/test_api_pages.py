@@ -85,6 +85,9 @@ def test_a_name_is_resolved_as_one_writes_it(modules, text, module, full):
     assert api_pages.resolve(text, api_pages.homes(modules), module) == full
 
 
+NUMBERS = {4647756.6: "4,600,000", 0.0882: "0.088", 11.0: "11", 2.5: "2.5", 3.0: "3.0", 1.06e-15: "1.1e-15", 0: "0"}
+
+
 @pytest.mark.parametrize(
     ("plain", "text", "expected"),
     [
@@ -96,18 +99,8 @@ def test_a_name_is_resolved_as_one_writes_it(modules, text, module, full):
             "(x: jaxtyping.Float[jaxlib._jax.Array, 'n T']) -> numpy.ndarray",
             "(x: Float[Array, 'n T']) -> ndarray",
         ),
-        (
-            api_pages.shortened,
-            "(start: ~collections.abc.Callable[[~a.b], int])",
-            "(start: Callable[[a.b], int])",
-        ),
-        (evidence.rounded, 4647756.6, "4,600,000"),
-        (evidence.rounded, 0.0882, "0.088"),
-        (evidence.rounded, 11.0, "11"),
-        (evidence.rounded, 2.5, "2.5"),
-        (evidence.rounded, 3.0, "3.0"),
-        (evidence.rounded, 1.06e-15, "1.1e-15"),
-        (evidence.rounded, 0, "0"),
+        (api_pages.shortened, "(start: ~collections.abc.Callable[[~a.b], int])", "(start: Callable[[a.b], int])"),
+        *((evidence.rounded, number, text) for number, text in NUMBERS.items()),
     ],
 )
 def test_markup_outside_code_types_and_numbers_are_made_plain(plain, text, expected):

@@ -1,9 +1,8 @@
 """The code of README.md and of the pages of docs/ runs, and prints what stands below it.
 
-The blocks of a page share a namespace, from top to bottom: fenced ones of `python` and cells of notebooks. A block that
-is preceded by `<!-- slow -->` runs with the slow tests alone, together with all others of its page, and with its
-command lines, which get few seeds and steps. A block of `text` right behind a block is what that prints; `...` stands
-for anything.
+The blocks of a page share a namespace: fenced ones of `python` and cells of notebooks. A block behind `<!-- slow -->`
+runs with the slow tests alone, with all of its page and its command lines, which get few seeds and steps.
+A block of `text` right behind a block is what that prints; `...` stands for anything.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Every command line that help and pages show is accepted, and does what it says."""
+"""Every command line that help and pages show is accepted, and does what it says; the page of commands has all."""
 
 import itertools
 import re
@@ -7,8 +7,9 @@ import shlex
 import pytest
 
 import jaxattn
-from jaxattn.study import usage
-from tests.docs.command_lines import PAGES, is_of_many, of_help, of_page, prepare, run_small, validate
+from jaxattn.study import regenerating, usage
+from tests.docs.command_lines import PAGES, ROOT, is_of_many, of_help, of_page, prepare, run_small, validate
+from tests.docs.test_api_pages import extension
 
 HELP = {name: of_help(name) for name in usage.commands()}
 LINES = [*itertools.chain(*HELP.values()), *(line for page in PAGES for line in of_page(page.read_text()))]
@@ -48,3 +49,24 @@ def test_a_wrong_line_is_found(tmp_path, monkeypatch):
     for words in found:
         with pytest.raises(SystemExit):
             validate(words, monkeypatch)
+
+
+commands = extension("commands")
+
+
+def test_every_command_and_every_target_has_a_row():
+    page = (ROOT / "docs/commands.md").read_text()
+    assert [page.count(f":::{{{name}}}\n") for name in ("commands", "targets")] == [1, 1]
+    phony = re.search(r"^\.PHONY: (.*)$", commands.MAKEFILE.read_text(), re.MULTILINE)
+    assert phony is not None
+    for table, names in (
+        (commands.commands(), [f"jaxattn {name}" for name in usage.commands()]),
+        (commands.targets(), [f"make {name}" for name in phony[1].split()]),
+    ):
+        rows = re.findall(r"^\| `(.+?)` \| \S.+ \|$", table, re.MULTILINE)
+        assert sorted(rows) == sorted(names)
+
+
+def test_one_is_said_in_the_singular():
+    assert regenerating.what_else(["rate"], {}).startswith("not made: 1 other experiment, which takes ")
+    assert regenerating.what_else(["rate", "flow"], {}).startswith("not made: 2 other experiments, which take ")

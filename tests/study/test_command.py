@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from jaxattn.study import command, durations, usage
+from jaxattn.study import command, usage
 from jaxattn.study.configuration.names import experiments, published
 
 # Whether JAX was imported before the command said its first words, and whether it was in the end.
@@ -33,10 +33,8 @@ print(f"before: {{noting.before}}, after: {{'jax' in sys.modules}}")
 """
 
 
-def said(*arguments: str) -> list[str]:
-    program = PROGRAM.format(arguments=list(arguments))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
-    return done.stdout.splitlines()
+def ran(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
 
 
 def test_figures_says_something_before_jax_is_imported(tmp_path):
@@ -44,16 +42,14 @@ def test_figures_says_something_before_jax_is_imported(tmp_path):
     (tmp_path / "a-file").touch()
     line = f"main(['figures', 'rate', 'figures={tmp_path / 'a-file'}'])"
     program = PROGRAM.format(arguments=[]).replace("main([])", line).replace("assert not end.code, end.code", "pass")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
-    lines = done.stdout.splitlines()
-    assert lines[0] == "jaxattn: importing JAX"
-    assert lines[1] == "jaxattn: reading the configurations of 1 experiment"
+    lines = ran(program).stdout.splitlines()
+    assert lines[:2] == ["jaxattn: importing JAX", "jaxattn: reading the configurations of 1 experiment"]
     assert lines[-1] == "before: False, after: True"
 
 
 @pytest.mark.parametrize("arguments", [["figures", "--help"], ["train", "-h"]])
 def test_help_needs_no_jax(arguments):
-    lines = said(*arguments)
+    lines = ran(PROGRAM.format(arguments=arguments)).stdout.splitlines()
     assert any(line.startswith("usage: jaxattn ") for line in lines)
     assert lines[-1] == "before: False, after: False"
 
@@ -61,7 +57,7 @@ def test_help_needs_no_jax(arguments):
 def test_an_unknown_experiment_is_named_without_jax():
     program = "import sys; from jaxattn.study.command import main\n"
     program += "try: main(['figures', 'rat'])\nexcept SystemExit as end: print(end.code, 'jax' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    done = ran(program)
     assert done.stdout.splitlines()[-1] == "2 False"
     assert "experiment: expected some of" in done.stderr
 
@@ -97,7 +93,7 @@ def test_the_experiments_that_help_lists_are_those_of_the_configurations(name):
 
 
 def test_without_claims_the_experiments_are_listed_all_the_same(monkeypatch):
-    monkeypatch.setattr(durations, "of_checkout", dict)
+    monkeypatch.setattr(usage, "durations", dict)
     listed = usage.of("figures").partition("experiments, and")[2].splitlines()[1:]
     assert [line[2:].split()[0] for line in listed] == experiments()
 

@@ -33,12 +33,14 @@ except KeyboardInterrupt as error:
 """
 
 
+def ended(program):
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+
+
 @pytest.mark.parametrize(("name", "raised"), [("SIGINT", "KeyboardInterrupt"), ("SIGTERM", "Terminated")])
 def test_an_interrupt_within_the_garbage_collector_is_raised_again(name, raised):
-    program = PROGRAM.format(name=name)
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert ended.stdout.split() == ["ignored", raised], ended.stderr
-    assert not ended.stderr
+    done = ended(PROGRAM.format(name=name))
+    assert (done.stdout.split(), done.stderr) == (["ignored", raised], "")
 
 
 def test_what_is_ignored_otherwise_is_told_as_before():
@@ -52,8 +54,7 @@ class Fails:
 ending.on_terminate()
 Fails()
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert "ValueError: told" in ended.stderr
+    assert "ValueError: told" in ended(program).stderr
 
 
 # A command with one worker, which writes into the command's output.

@@ -43,11 +43,8 @@ def test_a_geometric_mean_is_the_mean_of_logarithms():
     np.testing.assert_allclose(found["off"], np.exp(np.log(VALUES).mean(axis=0)))
 
 
-def test_a_share_has_the_interval_of_wilson():
+def test_a_share_has_the_interval_of_wilson_and_quantiles_are_over_seeds():
     assert_parts(of(near=share(CURVES > 1)), "near", proportion(VALUES > 1))
-
-
-def test_quantiles_are_over_seeds():
     np.testing.assert_array_equal(of(off=quantiles(CURVES, 10, 50))["off_50"], np.median(VALUES, axis=0))
 
 

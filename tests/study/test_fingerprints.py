@@ -122,12 +122,7 @@ EDITS = {
     "an imported function": ("helpers.py", "x * FACTOR", "x / FACTOR", True),
     "what it uses": ("helpers.py", "FACTOR = 2", "FACTOR = 3", True),
     "a second value of a name": ("helpers.py", "FACTOR = 2", "FACTOR = 2\nFACTOR += 1", True),
-    "an unused function beside it": (
-        "helpers.py",
-        "def unused(x):\n    return x",
-        "def unused(x):\n    return 2",
-        False,
-    ),
+    "an unused function beside it": ("helpers.py", "unused(x):\n    return x", "unused(x):\n    return 2", False),
     "reflection": ("helpers.py", "return x * FACTOR", "return globals()['unused'](x)", True),
     "a name of import *": ("tables.py", "UNIT = 1", "UNIT = 2", True),
     "any name of import *": ("tables.py", "OTHER = 2", "OTHER = 3", True),
@@ -192,7 +187,7 @@ def test_a_package_leads_to_what_its_name_is_defined_in(tmp_path):
     assert modules("jaxattn.losses.user.g") == {"jaxattn.losses.f", "jaxattn.losses.user"}
 
 
-def test_the_hash_is_that_of_the_code_wherever_it_stands(tmp_path):
+def test_the_hash_is_that_of_the_code_wherever_it_stands_and_a_figure_depends_on_its_style(tmp_path):
     shutil.copytree(ROOT / "jaxattn", tmp_path / "jaxattn", ignore=shutil.ignore_patterns("__pycache__"))
     before = prints()
     assert prints(tmp_path) == before
@@ -200,10 +195,6 @@ def test_the_hash_is_that_of_the_code_wherever_it_stands(tmp_path):
     with (tmp_path / "jaxattn/study/settings/recording.py").open("a") as file:
         file.write("print()\n")
     assert not set(prints(tmp_path).values()) & set(before.values())
-
-
-def test_a_figure_depends_on_the_style_that_it_reads(tmp_path):
-    shutil.copytree(ROOT / "jaxattn", tmp_path / "jaxattn", ignore=shutil.ignore_patterns("__pycache__"))
     before = fingerprints.of(["jaxattn.study.style.page"], tmp_path)
     style = next((tmp_path / "jaxattn/study/style").glob("*.mplstyle"))
     style.write_text(style.read_text() + "font.size: 11\n")
@@ -267,6 +258,13 @@ def of_user(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
+def with_path(folder):
+    """A run whose head names a file."""
+    (folder / "my_heads.py").write_text("def mine(x, v, path):\n    return v @ x\n")
+    (folder / "f.npz").write_text("1")
+    return composition.compose([*TRAINING, "head._target_=my_heads.mine", f"head.path={folder / 'f.npz'}"])
+
+
 def test_what_a_head_of_ones_own_imports_counts_too(of_user):
     config = composition.compose([*TRAINING, "head._target_=my_heads.mine"])
     before = runs.folder(config)
@@ -310,18 +308,14 @@ def test_what_a_named_file_or_folder_contains_counts_too(of_user, monkeypatch):
 
 
 def test_a_run_depends_on_the_files_that_it_names(of_user):
-    (of_user / "my_heads.py").write_text("def mine(x, v, path):\n    return v @ x\n")
-    (of_user / "f.npz").write_text("1")
-    config = composition.compose([*TRAINING, "head._target_=my_heads.mine", f"head.path={of_user / 'f.npz'}"])
+    config = with_path(of_user)
     before = runs.folder(config)
     (of_user / "f.npz").write_text("2")
     assert runs.folder(config) != before
 
 
 def test_the_files_of_a_run_are_read_once(of_user, monkeypatch):
-    (of_user / "my_heads.py").write_text("def mine(x, v, path):\n    return v @ x\n")
-    (of_user / "f.npz").write_text("1")
-    config = composition.compose([*TRAINING, "head._target_=my_heads.mine", f"head.path={of_user / 'f.npz'}"])
+    config = with_path(of_user)
     config.runs = str(of_user / "runs")
     digests, written = [], []
     digest = fingerprints.digest

@@ -19,8 +19,6 @@ def test_experiments_are_named_bare_or_by_their_key():
     assert figures.chosen(["rate", "size=small"]) == (["rate"], ["size=small"])
     assert figures.chosen(["experiment=rate,kq-penalty"]) == (["rate", "kq-penalty"], [])
     assert figures.chosen(["steps=7"]) == ([], ["steps=7"])
-    with pytest.raises(UsageError, match=r"experiment: expected some of .*rate.*, found \['rat'\]"):
-        figures.chosen(["rat"])
 
 
 @pytest.mark.parametrize(("given", "made"), [([], published()), (["--all"], experiments()), (["rate"], ["rate"])])
@@ -35,12 +33,6 @@ def test_the_figures_of_the_papers_are_made_unless_others_are_asked_for(monkeypa
 def test_all_experiments_and_one_of_them_is_a_contradiction():
     with pytest.raises(UsageError, match="--all: expected no experiment beside it, found rate"):
         figures.main(["rate", "--all"])
-
-
-def test_an_experiment_without_a_claim_is_named_before_anything_runs():
-    other = "study.experiment=jaxattn.experiments.local.kq_penalty"
-    with pytest.raises(UsageError, match=r"rate: expected claims rate:\.\.\. in .*found \['kq-penalty'\]"):
-        making.configurations("rate", [other])
 
 
 def test_two_runs_of_one_name_are_named(monkeypatch):
@@ -95,14 +87,10 @@ def drawn(summaries, judgements):
     return figure
 
 
-def test_a_table_is_written_in_place_of_a_figure(tmp_path, monkeypatch):
+def test_a_table_or_a_figure_is_written_and_a_table_of_an_earlier_version_is_gone(tmp_path, monkeypatch):
     paths = made(monkeypatch, tmp_path, table=of_runs)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == paths == [tmp_path / "tables" / "rate.md"]
     assert paths[0].read_text() == "| run |\n|---|\n| W |\n\nAll.\n"
-
-
-def test_a_figure_is_written_and_a_table_of_an_earlier_version_is_gone(tmp_path, monkeypatch):
-    made(monkeypatch, tmp_path, table=of_runs)
     paths = made(monkeypatch, tmp_path, draw=drawn)
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == set(paths)
     assert [path.suffix for path in paths] == [".png", ".pdf"]

@@ -79,7 +79,7 @@ def test_the_index_begins_with_what_does_not_hold_and_sets_our_own_experiments_a
         ],
         "The papers' statements, in settings that stand for theirs": [
             f"| [2308.16898] | Theorem 1 | [second](pages/second.md#c) | What second:c states of \\|x\\|. "
-            f"{measured.format('second:c')} | **does not hold** |",
+            f"{measured.format('second:c')} | **does not hold** |"
         ],
         "Experiments of our own": [
             f"| [2308.16898] | Theorem 1 | [third](pages/third.md#f) | What third:f states of \\|x\\|. "
@@ -137,18 +137,19 @@ def test_our_own_claims_of_one_source_and_verdict_share_a_row(statements, result
     assert "pages/first.md#c" in own["Experiments of our own"][1]
 
 
-def test_a_page_shows_a_second_figure_below_the_first(tmp_path):
+def test_a_page_has_figures_origin_command_and_all_claims(tmp_path):
     (tmp_path / "first-2.png").touch()
-    written(tmp_path, [line("first:B")])
-    page = (tmp_path / "pages" / "first.md").read_text()
-    assert "\n![first](../first.png)\n\n![first-2](../first-2.png)\n" in page
-
-
-def test_a_page_has_figure_origin_command_and_all_claims(tmp_path):
-    written(tmp_path, [line("first:B", verdict="not decided"), line("first:a-.5"), line("first:c", kind="check")])
+    lines = [
+        line("first:B", verdict="not decided"),
+        line("first:a-.5"),
+        line("first:c", kind="check"),
+        line("second:b"),
+    ]
+    written(tmp_path, lines)
+    assert "![second-2]" not in (tmp_path / "pages" / "second.md").read_text()
     page = (tmp_path / "pages" / "first.md").read_text()
     for part in (
-        "\n# first\n\n![first](../first.png)\n",
+        "\n# first\n\n![first](../first.png)\n\n![first-2](../first-2.png)\n",
         "\n**In the paper:** Figure of first. The authors' notebook: some.ipynb.\n",
         "\n**Differences from the paper:** Departure of first.\n",
         "\nMade by `make figures experiment=first` in 12 s, beside others. [All claims](../README.md).\n",
@@ -239,9 +240,9 @@ FIGURES = root() / "figures"
 
 
 def test_the_index_and_the_pages_of_the_repository_are_shown_on_the_web():
-    # GitHub shows no more than 512,000 bytes of a file.
     assert (FIGURES / "README.md").stat().st_size < 60_000
     pages = {path.stem: path.stat().st_size for path in (FIGURES / "pages").iterdir()}
+    # GitHub shows no more of a file.
     assert set(pages) == set(experiments())
     assert max(pages.values()) < 512_000
 

@@ -14,7 +14,7 @@ from jaxattn.study.claims import Claim, Datasets, Experiment, Judgement, Judgeme
 from jaxattn.study.claims.criteria import Number, below
 from jaxattn.study.estimates import estimated, mean, number
 from jaxattn.study.style import page
-from jaxattn.study.style.counting import told
+from jaxattn.study.style.page import told
 from jaxattn.study.style.table import Table
 from jaxattn.svm import Status
 

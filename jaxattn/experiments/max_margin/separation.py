@@ -14,7 +14,7 @@ from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 from jaxattn.study.measuring import exclusions
 from jaxattn.study.measuring.comparison import NORMS
-from jaxattn.study.measuring.doubted import doubted
+from jaxattn.study.measuring.exclusions import doubted
 
 _EVIDENCE = ("status", "unique", "primal", "dual", "gap", "violation", "iterations")
 

@@ -20,7 +20,7 @@ from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Nu
 from jaxattn.study.estimates import number
 from jaxattn.study.settings.texts import choices_of
 from jaxattn.study.style import page
-from jaxattn.study.style.counting import told
+from jaxattn.study.style.page import told
 from jaxattn.study.style.table import Table
 
 # The paper writes no causal mask and computes nothing in this form.

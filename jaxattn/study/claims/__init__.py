@@ -1,5 +1,7 @@
 """Claims of the papers, as values that are judged from measured numbers and their intervals."""
 
+# ruff: noqa: F401
+
 from jaxattn.statistics import LEAST_SEEDS
 from jaxattn.study.claims.claim import (
     DRAWN,
@@ -17,67 +19,6 @@ from jaxattn.study.claims.claim import (
     family,
     line,
 )
-from jaxattn.study.claims.counts import (
-    DOUBTED,
-    EXCLUDED,
-    LEAST_DRAWN,
-    LEAST_STEPS,
-    counts_of,
-    doubts,
-    too_few,
-    total,
-)
-from jaxattn.study.claims.criteria import (
-    Agreement,
-    Criterion,
-    Number,
-    Outcome,
-    above,
-    agrees,
-    below,
-    between,
-    together,
-)
+from jaxattn.study.claims.counts import DOUBTED, EXCLUDED, LEAST_DRAWN, LEAST_STEPS, counts_of, doubts, too_few, total
+from jaxattn.study.claims.criteria import Agreement, Criterion, Number, Outcome, above, agrees, below, between, together
 from jaxattn.study.claims.registry import Experiment, Judgements, experiment, folders, judged, not_a_number, registry
-
-__all__ = [
-    "DOUBTED",
-    "DRAWN",
-    "EXCLUDED",
-    "LEAST_DRAWN",
-    "LEAST_SEEDS",
-    "LEAST_STEPS",
-    "TRAINED",
-    "Agreement",
-    "Claim",
-    "Criterion",
-    "Datasets",
-    "Experiment",
-    "Judgement",
-    "Judgements",
-    "Kind",
-    "Needs",
-    "Number",
-    "Outcome",
-    "Runs",
-    "Setting",
-    "Source",
-    "Verdict",
-    "above",
-    "agrees",
-    "below",
-    "between",
-    "claim",
-    "counts_of",
-    "doubts",
-    "experiment",
-    "family",
-    "folders",
-    "judged",
-    "line",
-    "not_a_number",
-    "registry",
-    "together",
-    "too_few",
-    "total",
-]

@@ -15,7 +15,6 @@ from jaxattn.statistics import LEAST_SEEDS
 from jaxattn.study.claims.counts import LEAST_DRAWN, LEAST_STEPS, counts_of
 from jaxattn.study.claims.criteria import Criterion, Number, Outcome, together
 
-# Datasets by the name of their run.
 Datasets = Mapping[str, xarray.Dataset]
 
 
@@ -37,11 +36,7 @@ class Setting(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a verdict tests: a finding of the paper, which numbers may refute, or this program.
-
-    A check states what is true by definition or by algebra. It can fail only if the program is wrong, so checks are
-    listed separately and not counted for any paper.
-    """
+    """What a verdict tests: a finding of the paper, or, in a check of what is true by definition, this program."""
 
     FINDING = "finding"
     CHECK = "check"
@@ -49,20 +44,13 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Source:
-    """Where a claim is made.
-
-    Attributes:
-        paper: its number or name.
-        locator: theorem, figure, panel or section.
-        setting: how close the measurement is to the paper's setting.
-    """
+    """Where a claim is made: the paper's number or name, and a theorem, figure, panel or section in it."""
 
     paper: str
     locator: str
     setting: Setting
 
     def __str__(self) -> str:
-        """Name paper and place."""
         return f"{self.paper}, {self.locator}"
 
 
@@ -74,15 +62,9 @@ class Judgement:
     all those in `corrected` are met, and does not hold otherwise. If none is broken but not all are met, it is not
     decided. Nor is it, whatever the criteria, if `undecided` gives a reason.
 
-    Attributes:
-        stated: the criteria of the statement.
-        corrected: the criteria of the corrected statement, if there is one.
-        correction: the correction, a sentence made from the numbers.
-        remark: what a reader should know besides the verdict, made from the numbers.
-        numbers: what was measured, by label; a float has no interval. Default: the numbers of the criteria.
-        expected: the published or predicted numbers, with the same labels.
-        counts: for each run: seeds attempted, kept, and excluded by reason. Default: those of the runs that were read.
-        undecided: why the data cannot decide, in addition to what the claim needs; empty if they can.
+    `correction` and `remark` are sentences made from the numbers. `numbers` are what was measured, by label; a float
+    has no interval. `expected` are the published or predicted ones, with the same labels. Default: the numbers of the
+    criteria, and the counts of the runs that were read.
     """
 
     stated: Sequence[Criterion]
@@ -155,34 +137,26 @@ class MissingRunError(KeyError):
     """A run that a rule reads was not made."""
 
     def __str__(self) -> str:
-        """Name the run."""
         return f"The run {self.args[0]!r} is missing."
 
 
 class Runs(Mapping[str, xarray.Dataset]):
-    """The estimates of an experiment's runs by name; remembers which were read.
-
-    Raises:
-        MissingRunError: a run that was not made is read.
-    """
+    """The estimates of an experiment's runs by name; remembers which were read. MissingRunError: no such run."""
 
     def __init__(self, summaries: Datasets) -> None:
         self._summaries = summaries
         self._read: set[str] = set()
 
     def __getitem__(self, run: str) -> xarray.Dataset:
-        """Return the estimates of a run."""
         if run not in self._summaries:
             raise MissingRunError(run)
         self._read.add(run)
         return self._summaries[run]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names, in the order of the YAML."""
         return iter(self._summaries)
 
     def __len__(self) -> int:
-        """Return the number of runs."""
         return len(self._summaries)
 
     @property
@@ -197,13 +171,7 @@ class Runs(Mapping[str, xarray.Dataset]):
 
 
 def family(runs: Datasets, settings: Mapping[str, Any]) -> dict[str, xarray.Dataset]:
-    """Return the runs with these settings in the YAML, for example `{"weights": "far", "data.spread": 0.0}`.
-
-    Only these count as read.
-
-    Raises:
-        MissingRunError: there are none.
-    """
+    """Return the runs with these settings in the YAML, such as `{"data.spread": 0.0}`; only these count as read."""
     summaries = runs.unread if isinstance(runs, Runs) else runs
     names = [name for name, run in summaries.items() if settings.items() <= run.attrs.items()]
     if not names:
@@ -215,10 +183,8 @@ def family(runs: Datasets, settings: Mapping[str, Any]) -> dict[str, xarray.Data
 class Needs:
     """What every run that a rule reads must have, so that the claim can be decided.
 
-    Attributes:
-        seeds: the smallest number of kept seeds.
-        steps: the smallest number of steps; 0 for problems that are not trained.
-        snapshots: steps at which the verdict compares with the paper.
+    These are the smallest numbers of kept seeds and of steps (0 for problems that are not trained), and the steps at
+    which the verdict compares with the paper.
     """
 
     seeds: int = LEAST_DRAWN
@@ -243,15 +209,10 @@ TRAINED, DRAWN = Needs(LEAST_SEEDS, LEAST_STEPS), Needs(LEAST_DRAWN)
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of a paper.
+    """A claim of a paper: its id (the experiment, a colon, and a name), its source, and what it says, not narrowed.
 
-    Attributes:
-        id: the experiment, a colon, and a name of the claim within it.
-        source: where the paper makes it.
-        statement: what the paper says, in one sentence, without narrowing it.
-        rule: a pure function from the estimates of the runs to criteria, fixed before the numbers were seen.
-        needs: what the runs that it reads must have. Otherwise the claim is not decided.
-        kind: a finding, or a check of what is true by definition or algebra.
+    The rule is a pure function from the estimates of the runs to criteria, fixed before the numbers were seen. If the
+    runs that it reads lack what it needs, the claim is not decided.
     """
 
     id: str
@@ -286,15 +247,7 @@ class Claim:
 def claim(
     id: str, source: Source, statement: str, needs: Needs = DRAWN, kind: Kind = Kind.FINDING
 ) -> Callable[[Callable[[Datasets], Judgement]], Claim]:
-    """Make a rule into a claim: `@claim("rate:W", SOURCE, "W converges ...", needs=TRAINED)`.
-
-    Args:
-        id: the experiment, a colon, and a name.
-        source: where the paper makes it.
-        statement: what the paper says.
-        needs: what the runs that the rule reads must have.
-        kind: a finding or a check.
-    """
+    """Make a rule into a claim: `@claim("rate:W", SOURCE, "W converges ...", needs=TRAINED)`; see `Claim`."""
     return lambda rule: Claim(id, source, statement, rule, needs, kind)
 
 

@@ -24,12 +24,7 @@ def counts_of(runs: Mapping[str, xarray.Dataset]) -> dict[str, dict[str, int]]:
 
 
 def doubts(counts: Mapping[str, int]) -> str:
-    """Say how many kept seeds have a solution that is not known to be unique; empty if there are none.
-
-    Example:
-        >>> doubts({"attempted": 9, "kept": 8, "not_unique": 2, "uniqueness_unknown": 0})
-        ', 2 of them with a solution that is not unique'
-    """
+    """Say how many kept seeds have a solution that is not known to be unique: ", 2 of them with ..."; "" if none."""
     return "".join(f", {counts[name]:,} of them {words}" for name, words in DOUBTED.items() if counts.get(name))
 
 

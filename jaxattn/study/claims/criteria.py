@@ -43,16 +43,10 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class Criterion:
-    """A number must lie in `[least, most]`.
+    """A number must lie in `[least, most]`; `quantity` names it in words.
 
     The criterion is met if the number's whole interval lies inside, broken if it lies entirely outside, and unclear
     otherwise, or if the number or a bound of its interval is NaN.
-
-    Attributes:
-        quantity: the number in words.
-        value: the number.
-        least: the smallest value allowed.
-        most: the largest value allowed.
     """
 
     quantity: str
@@ -72,10 +66,7 @@ class Criterion:
 
     @property
     def more_seeds(self) -> float:
-        """How many times as many seeds would decide, if the mean stayed the same and intervals shrank like a root.
-
-        1 if the criterion is decided, and infinite if no number of seeds is enough.
-        """
+        """How many times as many seeds would decide, if intervals shrank like a root; infinite if none would."""
         if self.outcome is not Outcome.UNCLEAR:
             return 1.0
         mean, low, high = self.value
@@ -92,7 +83,6 @@ class Criterion:
         return {"quantity": self.quantity} | finite | {"outcome": str(self.outcome)}
 
     def __str__(self) -> str:
-        """Describe the number, its interval and the criterion."""
         asked = {
             (True, True): f"between {self.least:.4g} and {self.most:.4g}",
             (True, False): f"at least {self.least:.4g}",
@@ -140,14 +130,7 @@ def agrees(quantity: str, mean: float, error: float, expected: float, within: fl
     """Require a mean that agrees with a published mean over as many seeds, which has the same standard error.
 
     The standard error of the difference is sqrt(2) times that of one mean; its interval extends by two of these to each
-    side.
-
-    Args:
-        quantity: what is compared.
-        mean: the measured mean.
-        error: its standard error.
-        expected: the published mean.
-        within: the largest difference, by the interval, at which the two count as equal.
+    side. The two count as equal if the whole interval is at most `within` from 0.
     """
     half = 2 * math.sqrt(2) * float(error)
     difference = float(mean) - float(expected)
@@ -156,11 +139,7 @@ def agrees(quantity: str, mean: float, error: float, expected: float, within: fl
 
 
 def together(criteria: Iterable[Criterion]) -> Outcome:
-    """Return whether all criteria are met, any is broken, or neither is clear.
-
-    Raises:
-        ValueError: there are none.
-    """
+    """Return whether all of at least one criterion are met, any is broken, or neither is clear."""
     outcomes = {criterion.outcome for criterion in criteria}
     if not outcomes:
         raise ValueError("criteria: expected at least one, found none")

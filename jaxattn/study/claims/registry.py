@@ -6,7 +6,6 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -18,7 +17,6 @@ from jaxattn.study.claims.claim import Claim, Datasets, Judgement
 from jaxattn.study.claims.counts import counts_of
 
 EXPERIMENTS = "jaxattn.experiments"
-# Judgements by the id of their claim.
 Judgements = Mapping[str, Judgement]
 
 
@@ -72,49 +70,32 @@ class Experiment:
 
 
 def experiment(path: str) -> Experiment:
-    """Return the experiment that a module defines as EXPERIMENT.
-
-    Args:
-        path: a dotted path, for example `jaxattn.experiments.local.rate`.
-
-    Raises:
-        ValueError: there is no such module, or no EXPERIMENT in it; the message names it.
-    """
-    module = _module(path)
-    if module is None:
-        raise ValueError(f"experiment: expected a module {path}, found none")
+    """Return what a module, such as `jaxattn.experiments.local.rate`, defines as EXPERIMENT; ValueError if nothing."""
+    try:
+        module = importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{path}.".startswith(f"{error.name}."):
+            raise
+        raise ValueError(f"experiment: expected a module {path}, found none") from error
     if not hasattr(module, "EXPERIMENT"):
         raise ValueError(f"experiment: expected EXPERIMENT in {path}, found none")
     return module.EXPERIMENT
 
 
-def _module(path: str) -> ModuleType | None:
-    """Return a module; None if there is no such module, or no such folder."""
-    try:
-        return importlib.import_module(path)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{path}.".startswith(f"{error.name}."):
-            raise
-        return None
-
-
 def folders() -> list[str]:
     """Return the modules of all experiments, as dotted paths."""
-    found = []
-    package = importlib.import_module(EXPERIMENTS)
-    for topic in pkgutil.iter_modules(package.__path__, f"{EXPERIMENTS}."):
-        for entry in pkgutil.iter_modules(importlib.import_module(topic.name).__path__, f"{topic.name}."):
-            if hasattr(importlib.import_module(entry.name), "EXPERIMENT"):
-                found.append(entry.name)
-    return sorted(found)
+    topics = _modules(EXPERIMENTS)
+    entries = [entry for topic in topics for entry in _modules(topic)]
+    return sorted(entry for entry in entries if hasattr(importlib.import_module(entry), "EXPERIMENT"))
+
+
+def _modules(package: str) -> list[str]:
+    path = importlib.import_module(package).__path__
+    return [module.name for module in pkgutil.iter_modules(path, f"{package}.")]
 
 
 def registry() -> dict[str, Claim]:
-    """Return all claims by id.
-
-    Raises:
-        ValueError: two claims have the same id.
-    """
+    """Return all claims by id."""
     claims = [claim for folder in folders() for claim in experiment(folder).claims]
     by_id = {claim.id: claim for claim in claims}
     if len(by_id) < len(claims):
@@ -141,15 +122,9 @@ def no_seed(datasets: Datasets) -> str:
 def judged(
     experiment: Experiment, name: str, datasets: Datasets, key: PRNGKeyArray
 ) -> tuple[Datasets | None, list[tuple[Claim, Judgement]]]:
-    """Return the estimates of an experiment, and its claims with their judgements.
+    """Return the estimates of what `measure` returned, and the claims of a configuration with their judgements.
 
     If a measured number is NaN, or a run kept no seed, nothing is estimated and no claim is decided.
-
-    Args:
-        experiment: the experiment.
-        name: the id of the configuration whose claims are judged.
-        datasets: the datasets returned by `measure`, by the name of their run.
-        key: the random key of the bootstrap.
     """
     if wrong := not_a_number(datasets) or ("" if experiment.empty_runs else no_seed(datasets)):
         return None, [(claim, Judgement.withheld(wrong)) for claim in experiment.of(name)]

@@ -37,12 +37,7 @@ from jaxattn.study.tuning import tune
 
 
 def main(arguments: list[str]) -> None:
-    """Write the numbers and print where they are; the destination is checked first.
-
-    Raises:
-        UsageError: not one experiment, a file that exists, or records that are missing.
-        RecordError: the file's folder cannot be written.
-    """
+    """Write the numbers and print where they are; the destination is checked first."""
     tune()
     parser = argparse.ArgumentParser(prog="jaxattn export", add_help=False)
     parser.add_argument("words", nargs="*", metavar="NAME or KEY=VALUE")
@@ -69,20 +64,7 @@ def main(arguments: list[str]) -> None:
 
 
 def as_csv(summaries: Datasets) -> str:
-    """Return the numbers that an experiment draws as CSV, a line each.
-
-    Args:
-        summaries: what the experiment estimated of each run, by its name.
-
-    Example:
-        >>> import xarray
-        >>> off = xarray.DataArray([0.1, 0.05], {"snapshot": [1, 10]})
-        >>> print(as_csv({"W": xarray.Dataset({"off": off}, attrs={"kept": 8})}), end="")
-        run,quantity,snapshot,value
-        W,kept,,8
-        W,off,1,0.1
-        W,off,10,0.05
-    """
+    """Return the numbers that an experiment estimated of each run, as CSV: a line each, with its place on each axis."""
     lines = list(_lines(summaries))
     axes = dict.fromkeys(key for line in lines for key in line if key not in ("run", "quantity", "value"))
     text = io.StringIO()

@@ -33,11 +33,7 @@ from jaxattn.study.progress import Board
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Make each figure whose records, code or configuration changed, and claims.json.
-
-    Raises:
-        UsageError: a mistake in the arguments.
-    """
+    """Make each figure whose records, code or configuration changed, and claims.json."""
     others = [argument for argument in arguments if argument != "--all"]
     names, overrides = chosen(others)
     if len(others) == len(arguments):
@@ -56,13 +52,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def chosen(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the experiments named on a command line and its other arguments.
-
-    Experiments are named as in `rate`, or as in `experiment=rate,kq-penalty`.
-
-    Raises:
-        UsageError: there is no such experiment.
-    """
+    """Return the experiments named on a command line, as in `rate` or `experiment=rate,kq-penalty`, and the rest."""
     names, last, overrides = [], [], []
     for argument in arguments:
         key, equals, value = argument.partition("=")

@@ -19,7 +19,6 @@ cosine with one max-margin solution, meaningful only where `unique` is 0, that i
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -62,23 +61,17 @@ def gather(overrides: Sequence[str], norms: Sequence[Norm] | None = None) -> xar
     Swept numbers are stored as numbers; choices of a group, lists and other values as strings. The variables `record`
     (the record's folder), `fingerprint`, `revision` and `versions` (JSON) give the provenance of each run. The
     attributes are `overrides` (JSON, the sweep), `config` (JSON, the common part of the runs' configurations) and
-    `norms` (JSON, their names). `margin_ratio` is missing for norms with a bound on the rank.
+    `norms` (JSON, their names). `margin_ratio` is missing for norms with a bound on the rank. A seed is kept if the
+    problem is solved in all norms. Default: those of the measurement of the runs' experiment.
 
-    Args:
-        overrides: the sweep, as given to `jaxattn train --multirun`.
-        norms: the norms of the max-margin problems. A seed is kept if the problem is solved in all of them. Default:
-            those of the measurement of the runs' experiment; without an experiment, Frobenius and nuclear norm.
-
-    Raises:
-        RecordError: runs of the sweep are missing or unfinished; the message lists all of them.
-        UsageError: a mistake in the overrides, or norms for an experiment that has its own measurement.
+    RecordError: runs of the sweep are missing or unfinished; the message lists all of them. UsageError: a mistake in
+    the overrides, or norms for an experiment that has its own measurement.
     """
     combinations = composition.expand(overrides)
     configs = _configurations(combinations)
     if norms is not None and (own := next((c.study.experiment for c in configs if c.study.experiment), None)):
         raise UsageError(f"--norms: expected a sweep without an experiment, which has its norms, found {own}")
-    missing = [line for line, config in zip(combinations, configs, strict=True) if not runs.is_recorded(config)]
-    if missing:
+    if missing := [line for line, one in zip(combinations, configs, strict=True) if not runs.is_recorded(one)]:
         raise records.RecordError(f"{len(missing)} of {len(configs)} runs are not there: {missing}")
     parts: list[xarray.Dataset] = []
     for config in configs:
@@ -101,10 +94,7 @@ def gather(overrides: Sequence[str], norms: Sequence[Norm] | None = None) -> xar
 
 
 def _configurations(combinations: Sequence[Sequence[str]]) -> list[DictConfig]:
-    """Compose the configurations of a sweep.
-
-    Composing takes a tenth of a second, so it is done once per choice of groups. Plain values are then set directly.
-    """
+    """Compose a sweep once per choice of groups, which takes a tenth of a second, and set plain values directly."""
     composed: dict[tuple[str, ...], DictConfig] = {}
     configs = []
     for combination in combinations:
@@ -140,8 +130,7 @@ def _measured(config: DictConfig, norms: Sequence[Norm]) -> xarray.Dataset:
     record = runs.record_path(config)
     solver = OmegaConf.to_container(config.svm, resolve=True)
     code = fingerprints.of([_COMPARE, *runs.code(config), *fingerprints.targets(solver)])
-    made_from = hashlib.sha256("\n".join([str(solver), *names, code]).encode()).hexdigest()[:12]
-    path = record.parent / f"compared-{made_from}.zarr"
+    path = record.parent / f"compared-{making.digest(str(solver), *names, code)}.zarr"
     if path.exists():
         return records.load_dataset(path)
     with locks.held(path), jax.enable_x64(config.precision.name == "float64"):
@@ -172,50 +161,33 @@ def _numbers(values: Sequence[Any], written: Sequence[str]) -> np.ndarray:
 
 
 def _described(config: DictConfig) -> dict[str, Any]:
-    """Return what a run's record and measurement are made from."""
     content = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
     assert isinstance(content, dict)
     return {name: content[name] for name in (*composition.config_keys(config).values(), "precision", "svm")}
 
 
 def _shared(described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the common part of nested mappings."""
     first, *others = described
     shared = {}
-    for key, value in first.items():
-        if not all(key in other for other in others):
-            continue
-        if all(isinstance(content[key], Mapping) for content in described):
-            inner = _shared([content[key] for content in described])
-            if inner or not value:
+    for key in set(first).intersection(*others):
+        values = [one[key] for one in described]
+        if all(isinstance(value, Mapping) for value in values):
+            if (inner := _shared(values)) or not values[0]:
                 shared[key] = inner
-        elif all(other[key] == value for other in others):
-            shared[key] = value
+        elif all(value == values[0] for value in values):
+            shared[key] = values[0]
     return shared
 
 
 def norms_of(text: str) -> list[Norm]:
-    """Return the norms of a list with commas, each once.
-
-    Raises:
-        ValueError: an unknown norm; the message lists the known ones.
-
-    Example:
-        >>> from jaxattn.study.commands import gather
-        >>> [norm.name for norm in gather.norms_of("2,inf,max,2,1 of columns")]
-        ['2,inf', 'max', '2,1 of columns']
-    """
+    """Return the norms of a list with commas, each once, such as "2,inf" and "max" of "2,inf,max,2,inf"."""
     # Two kinds of names have a comma: "2,inf" and "2,1".
     names = (name.strip() for name in re.split(r",(?!\s*(?:inf|1)\b)", text))
     return list(dict.fromkeys(map(matrix_norms.named, names)))
 
 
 def main(arguments: list[str]) -> None:
-    """Gather and write; destination and norms are checked first.
-
-    Raises:
-        ValueError: an unknown norm; the message lists the known ones.
-    """
+    """Gather and write; destination and norms are checked first."""
     tune()
     parser = argparse.ArgumentParser(prog="jaxattn gather", add_help=False)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")

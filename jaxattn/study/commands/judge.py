@@ -29,11 +29,7 @@ from jaxattn.study.tuning import tune
 
 
 def main(arguments: list[str]) -> None:
-    """Print each claim with its verdict, the numbers that decide it, and the verdict in claims.json if it differs.
-
-    Raises:
-        UsageError: no experiment has all its records.
-    """
+    """Print each claim with its verdict, the numbers that decide it, and the verdict in claims.json if it differs."""
     tune()
     named, overrides = chosen(arguments)
     names = named or experiments()

@@ -42,14 +42,12 @@ from jaxattn.study.configuration.values import own_words
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.tuning import tune
 
-# Hydra's options.
 _OPTIONS = (
     *("--multirun", "-m", "--run", "-r", "--hydra-help", "--version", "--info", "-i"),
     *("--cfg", "-c", "--resolve", "--package", "-p", "--config-dir", "-cd", "--shell-completion", "-sc"),
 )
 # Those that take a value.
 _VALUED = ("--cfg", "-c", "--package", "-p", "--config-dir", "-cd")
-# The group of Hydra's launchers.
 _LAUNCHER = "hydra/launcher"
 
 
@@ -67,9 +65,10 @@ def main(arguments: list[str]) -> None:
     tune()
     arguments = _joined(arguments)
     _check_options(arguments)
-    _check_launcher(arguments)
+    is_sweep = bool({"--multirun", "-m"} & set(arguments))
+    _check_launcher(arguments, is_sweep)
     own = [argument for argument in arguments if not argument.lstrip("+~").startswith(("-", "hydra"))]
-    if not _is_sweep(arguments):
+    if not is_sweep:
         # Raises an error if a key has several values without --multirun.
         composition.compose(own)
     composition.check(own)
@@ -101,14 +100,13 @@ def main(arguments: list[str]) -> None:
         raise UsageError(own_words(error)) from error
     if failed:
         raise failed[0]
-    if _is_sweep(arguments) and not told:
+    if is_sweep and not told:
         for combination in composition.expand(own):
             trained = composition.compose(combination)
             _tell(trained, runs.record_path(trained))
 
 
 def _tell(config: DictConfig, record: Path) -> None:
-    """Print where a record is, and whether its runs stalled."""
     print(record)
     if stalled := stalls.line([config]):
         # To stderr: scripts read the path from stdout.
@@ -126,11 +124,7 @@ def _joined(arguments: list[str]) -> list[str]:
     return joined
 
 
-def _is_sweep(arguments: list[str]) -> bool:
-    return bool({"--multirun", "-m"} & set(arguments))
-
-
-def _check_launcher(arguments: list[str]) -> None:
+def _check_launcher(arguments: list[str], is_sweep: bool) -> None:
     """Raise UsageError for a launcher that is not installed, or that a single run would not use."""
     installed = [name.removesuffix(".yaml") for name in ConfigStore.instance().list(_LAUNCHER)]
     for argument in arguments:
@@ -142,12 +136,11 @@ def _check_launcher(arguments: list[str]) -> None:
                 f"{argument}: expected an installed launcher ({', '.join(sorted(installed))}), found another; "
                 '`pip install "jaxattn[cluster]"` installs joblib, submitit_local and submitit_slurm'
             )
-        if not _is_sweep(arguments):
+        if not is_sweep:
             raise UsageError(f"{argument}: expected --multirun beside it, since only sweeps are launched, found none")
 
 
 def _check_options(arguments: list[str]) -> None:
-    """Raise UsageError for an unknown option, for example `--seeds 8`."""
     for number, argument in enumerate(arguments, start=1):
         if argument.startswith("-") and argument.partition("=")[0] not in _OPTIONS:
             name, equals, value = argument.lstrip("-").partition("=")

@@ -89,11 +89,7 @@ _SEVERAL = ("--multirun", "-m")
 
 
 def main(arguments: list[str]) -> None:
-    """Check the whole command line, train, rank, and print the answer and where it is.
-
-    Raises:
-        RecordError: something else is in the place of the ranking.
-    """
+    """Check the whole command line, train, rank, and print the answer and where it is."""
     tune()
     words = [argument for argument in arguments if argument not in _SEVERAL]
     if any(key_of(argument) == "checkpoints" for argument in arguments):
@@ -105,32 +101,22 @@ def main(arguments: list[str]) -> None:
 
 
 def of_one(words: Sequence[str]) -> None:
-    """Answer for one setting.
-
-    Raises:
-        UsageError, ValueError: as `checked`.
-        RecordError: something else is in the place of the ranking.
-    """
+    """Answer for one setting."""
     asked = checked(words)
     answer = asked.answer()
     record = asked.train(asked.folder.name)
-    answer = answer or asked.rank(record)
-    figures = drawn(answer.ranking.plot, asked.folder, f"alignment-{asked.digest}", asked.config)
-    print(answer.ranking.table())
-    if answer.stopped:
-        print(f"where W stops: {answer.stopped.text}")
+    ranking, stopped = answer or asked.rank(record)
+    figures = drawn(ranking.plot, asked.folder, f"alignment-{asked.digest}", asked.config)
+    print(ranking.table())
+    if stopped:
+        print(f"where W stops: {stopped.text}")
     print(f"gradient: {asked.gradient}\nrecord: {record}\nranking: {asked.path}\nfigure: {' '.join(map(str, figures))}")
     if stalled := stalls.line([asked.config]):
         print(f"{asked.folder.name}: {stalled}", file=sys.stderr)
 
 
 def of_sweep(words: Sequence[str]) -> None:
-    """Answer for all combinations of a sweep, in one table with a row each, one file, and a diagram.
-
-    Raises:
-        UsageError, ValueError: as `checked`, for one of the combinations; or one value for each key.
-        RecordError: something else is in the place of a ranking.
-    """
+    """Answer for all combinations of a sweep, in one table with a row each, one file, and a diagram."""
     combinations = composition.expand(words)
     settings = composition.varied(combinations)
     if not settings[0]:
@@ -147,8 +133,7 @@ def of_sweep(words: Sequence[str]) -> None:
     for number, (one, setting, answer) in enumerate(zip(asked, settings, answers, strict=True), start=1):
         record = one.train(f"{number} of {len(asked)}: {' '.join(setting.values())}")
         try:
-            answer = answer or one.rank(record)
-            found.append(Point(setting, record, answer.ranking, answer.stopped))
+            found.append(Point(setting, record, *(answer or one.rank(record))))
         except ValueError as error:
             found.append(Point(setting, record, reason=str(error)))
         print(table.row(found[-1]), flush=True)
@@ -167,12 +152,7 @@ def of_sweep(words: Sequence[str]) -> None:
 
 
 def of_checkpoints(arguments: Sequence[str]) -> bias.Ranking:
-    """Return the ranking of weights in a file of arrays.
-
-    Raises:
-        UsageError: another setting beside the file and the norms, or no such file of arrays.
-        ValueError: as `bias.rank_arrays`.
-    """
+    """Return the ranking of weights in a file of arrays; UsageError for other settings, or if there is no such file."""
     if others := [argument for argument in arguments if key_of(argument) not in ("checkpoints", "norms")]:
         raise UsageError(f"{others[0]}: expected only norms=[...] beside checkpoints=FILE, found another setting")
     given = OmegaConf.from_dotlist(list(arguments))
@@ -196,11 +176,7 @@ def of_checkpoints(arguments: Sequence[str]) -> bias.Ranking:
 
 
 def drawn(draw: Callable[[], Any], folder: Path, name: str, config: DictConfig) -> list[Path]:
-    """Draw a figure in the style of a configuration as PNG and PDF, and return their paths; existing files are kept.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """Draw a figure in the style of a configuration as PNG and PDF, and return their paths; existing files are kept."""
     if config.style:
         style = f"{config.style}\n{fingerprints.contents(config.style)}"
         name = f"{name}-{hashlib.sha256(style.encode()).hexdigest()[:6]}"
@@ -209,16 +185,7 @@ def drawn(draw: Callable[[], Any], folder: Path, name: str, config: DictConfig) 
 
 
 def added(folder: Path, names: Sequence[str], make: Callable[[Path], Any]) -> list[Path]:
-    """Make files of these names for a folder, completely or not at all, and return their paths; existing ones are kept.
-
-    Args:
-        folder: where the files are put; it exists.
-        names: their names.
-        make: a function that makes them in another folder.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """Make files in another folder, move them to this one together, and return their paths; existing ones are kept."""
     paths = [folder / name for name in names]
     if not all(map(os.path.lexists, paths)):
         # A process may be killed while it writes.

@@ -11,12 +11,13 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import hydra
 import jax
 import yaml
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -28,8 +29,7 @@ from jaxattn.records import RecordError
 from jaxattn.study.configuration import schema
 from jaxattn.study.configuration.heads import check_fields, check_numbers, check_output
 from jaxattn.study.configuration.keys import forced, settled
-from jaxattn.study.configuration.names import folders, key_of, listing, named, not_yaml
-from jaxattn.study.configuration.owners import of_others
+from jaxattn.study.configuration.names import described, experiments, folders, key_of, listing, named, not_yaml
 from jaxattn.study.configuration.values import check_size, check_value, own_words, parsed
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.settings import recording
@@ -57,7 +57,8 @@ class _UsersFirst(SearchPathPlugin):
                 search_path.prepend("user", folder, anchor="main")
 
 
-schema.register()
+# conf/config.yaml extends it.
+ConfigStore.instance().store(name="schema", node=schema.Config(study=schema.Study()))
 Plugins.instance().register(_UsersFirst)
 logging.getLogger("jax").setLevel(logging.WARNING)
 
@@ -65,9 +66,8 @@ logging.getLogger("jax").setLevel(logging.WARNING)
 def compose(overrides: Sequence[str]) -> DictConfig:
     """Return the configuration of these overrides.
 
-    Raises:
-        UsageError: an unknown key or name (the known ones are listed), an argument that a target does not accept,
-            several values for one key, or a value of the wrong type.
+    UsageError: an unknown key or name (the known ones are listed), an argument that a target does not accept, several
+    values for one key, or a value of the wrong type.
     """
     for override in parsed(list(overrides)):
         if override.is_sweep_override():
@@ -88,11 +88,7 @@ def compose(overrides: Sequence[str]) -> DictConfig:
 
 
 def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
-    """Return a copy of a configuration with other values at some of its keys, for example `data.n`.
-
-    Raises:
-        UsageError: an unknown key, or a value of the wrong type.
-    """
+    """Return a copy of a configuration with other values at some of its keys, for example `data.n`."""
     changed = copy.deepcopy(config)
     try:
         for key, value in values.items():
@@ -104,11 +100,7 @@ def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:
-    """Return all combinations of a sweep, for example `data.d=4,8 weights=free,factored`.
-
-    Raises:
-        UsageError: an override that cannot be read, or too many runs.
-    """
+    """Return all combinations of a sweep, for example `data.d=4,8 weights=free,factored`; UsageError for too many."""
     choices = []
     for override in parsed(list(overrides)):
         if override.is_sweep_override():
@@ -130,11 +122,7 @@ def varied(combinations: Sequence[Sequence[str]]) -> list[dict[str, str]]:
 
 
 def check(overrides: Sequence[str]) -> None:
-    """Compose and trace all combinations of a sweep, so that a mistake in the last one is found before the first runs.
-
-    Raises:
-        UsageError: a combination that cannot be trained.
-    """
+    """Compose and trace all combinations of a sweep before the first of them runs."""
     tried: list[Any] = []
     for combination in expand(overrides):
         config = compose(combination)
@@ -142,16 +130,9 @@ def check(overrides: Sequence[str]) -> None:
 
 
 def check_setting(config: DictConfig, setting: recording.Setting, tried: list[Any], named: str = "") -> None:
-    """Trace the setting of a configuration.
+    """Trace the setting of a configuration; raise UsageError, which begins with `named`, if it cannot be trained.
 
-    Args:
-        config: the configuration.
-        setting: its setting.
-        tried: the heads whose numbers are known to be finite; that of the setting is added.
-        named: what an error begins with.
-
-    Raises:
-        UsageError: it cannot be trained.
+    The heads in `tried` are known to give finite numbers; that of the setting is added.
     """
     head = getattr(setting, "head", None)
     try:
@@ -163,15 +144,33 @@ def check_setting(config: DictConfig, setting: recording.Setting, tried: list[An
                 tried.append(head)
     except (ValueError, TypeError, MemoryError, RecordError) as error:
         # What another record takes fails here for a reason that does not say so.
-        raise UsageError(f"{named}{of_others(setting, config_keys(config)) or error}") from error
+        raise UsageError(f"{named}{_of_others(setting, config_keys(config)) or error}") from error
+
+
+def _of_others(setting: Any, keys: dict[str, str]) -> str:
+    """Say which fields of a setting have values of types that another record asks for, by keys; "" if none has.
+
+    A field whose own record names a type as well is not looked at: both may take it.
+    """
+    own = _types(type(setting))
+    said: dict[str, str] = {}
+    for name in sorted(experiments(), key=lambda name: described(name).place):
+        record = named(described(name).record)
+        for field, kind in _types(record).items():
+            if field in keys and field not in own and isinstance(getattr(setting, field), kind):
+                expected = f"{keys[field]}: expected what a {type(setting).__name__} takes"
+                found = f"found a {kind.__name__}, which a {record.__name__} takes: add experiment={name}"
+                said.setdefault(field, f"{expected}, {found}")
+    return "; ".join(said.values())
+
+
+def _types(record: Any) -> dict[str, type]:
+    hints = get_type_hints(record)
+    return {name: hint for name, hint in hints.items() if isinstance(hint, type) and hint is not Any}
 
 
 def setting_of(config: DictConfig) -> recording.Setting:
-    """Instantiate the setting that a configuration's record is made from: its `study.record`, field by field.
-
-    Raises:
-        UsageError: a value out of range, or a target that cannot be instantiated.
-    """
+    """Instantiate a configuration's `study.record`, field by field; UsageError for a value that cannot be used."""
     try:
         fields = {
             name: _instantiated(key, _described(config[key])) if OmegaConf.is_dict(config[key]) else config[key]
@@ -198,11 +197,7 @@ def _described(node: DictConfig) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _instantiated(key: str, described: str) -> Any:
-    """Return one object for each description of a group's value, so that what was compiled for it is found again.
-
-    Raises:
-        UsageError: a value without a target, or a parameter that must be a number is not one.
-    """
+    """Return one object for each description of a group's value, so that what was compiled for it is found again."""
     node = json.loads(described)
     if "_target_" not in node:
         raise UsageError(f"{key}: expected a value with a _target_, found {node}")

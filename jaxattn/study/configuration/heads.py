@@ -19,17 +19,11 @@ from jaxattn.study.settings import recording
 _ARGUMENTS = {"head": ("x", "v"), "loss": ("margin",)}
 # Other fields that are called, with their keys in the configuration.
 _CALLED = {"law": "data", "initial": "weights", "tokens": "tokens", "snapshots": "snapshots", "radii": "radii"}
-# The number of problems that a head is tested on.
 _TRIED = 4
 
 
 def check_fields(fields: Mapping[str, Any]) -> None:
-    """Check the fields of a setting.
-
-    Raises:
-        UsageError: a value cannot be called.
-        ValueError: an optimizer is not an optax transformation, or a head or loss takes other arguments.
-    """
+    """Raise an error for a field that cannot be called or takes other arguments, or an optimizer not of optax."""
     for name, value in fields.items():
         if name == "optimizer":
             checks.transformation(name, value)
@@ -71,8 +65,8 @@ def check_output(setting: Any) -> None:
 def check_numbers(setting: Any) -> None:
     """Raise UsageError if the values or slopes of the head are NaN or infinite on all of a few drawn problems.
 
-    They are computed at uniform attention, before anything is trained. One problem with finite values suffices: a head
-    need not be defined everywhere, and seeds that leave its domain are counted as diverged.
+    They are computed at uniform attention. One problem with finite values suffices: a head need not be defined
+    everywhere, and seeds that leave its domain are counted as diverged.
     """
     if not hasattr(setting, "head") or isinstance(setting.law, Spheres):
         return

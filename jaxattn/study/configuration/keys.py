@@ -37,13 +37,9 @@ def forced(arguments: Sequence[str]) -> list[str]:
 
 
 def settled(config: DictConfig, overrides: Sequence[str]) -> DictConfig:
-    """Return a configuration after checking that the schema or a target accepts each of its keys.
+    """Return a configuration after checking that the schema or a target accepts each of its keys, else UsageError.
 
-    If the overrides give another `_target_`, arguments of the previous target that the new one does not accept are
-    dropped, unless the overrides give them too.
-
-    Raises:
-        UsageError: an unknown or missing key, or a target that does not exist.
+    If the overrides give another `_target_`, arguments that it does not accept and that they do not give are dropped.
     """
     given = {key_of(override) for override in overrides}
     top = [field.name for field in dataclasses.fields(schema.Config)]

@@ -23,11 +23,7 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def root() -> Path:
-    """Return the folder of jaxattn's own `conf/` and `figures/`: the package if it is installed, else its checkout.
-
-    Raises:
-        UsageError: there is no `conf/config.yaml` in it.
-    """
+    """Return the folder of jaxattn's own `conf/` and `figures/`: the package if it is installed, else its checkout."""
     folder = _PACKAGE if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent
     if not (folder / "conf" / "config.yaml").is_file():
         raise UsageError(f"expected conf/config.yaml in jaxattn's own folder, found none in {folder}; install it again")
@@ -35,10 +31,7 @@ def root() -> Path:
 
 
 def folders() -> list[Path]:
-    """Return the folders of configurations in the order of search: the user's, if there is one, then jaxattn's own.
-
-    The user's is `conf` in the working folder.
-    """
+    """Return the folders of configurations in the order of search: `conf` in the working folder, then jaxattn's own."""
     own = root() / "conf"
     return [folder for folder in (Path("conf").resolve(),) if folder.is_dir() and folder != own] + [own]
 
@@ -59,13 +52,7 @@ def published() -> list[str]:
 
 
 def described(name: str) -> DictConfig:
-    """Return an experiment file's own entries: `of`, `departs`, `place`, `published`, and its folder.
-
-    The file is only read, since composing the configuration takes a tenth of a second.
-
-    Raises:
-        UsageError: a file that cannot be read, or without these entries.
-    """
+    """Return the part `study` of an experiment's file, which is only read: composing it takes a tenth of a second."""
     file = _files("experiment")[name]
     try:
         return cast(DictConfig, OmegaConf.merge(OmegaConf.structured(schema.Study), _content(file)["study"]))
@@ -77,10 +64,7 @@ def described(name: str) -> DictConfig:
 
 
 def sources(name: str) -> str:
-    """Return what decides how an experiment's configurations are composed, apart from the command line.
-
-    It is a hash of the YAML files and of this package, and the versions of Hydra and OmegaConf.
-    """
+    """Return what decides how an experiment is composed, apart from the command line: a hash of files, and versions."""
     configs = itertools.chain.from_iterable(folder.rglob("*.yaml") for folder in folders())
     files = [file for file in configs if file.parent.name != "experiment" or file.stem == name]
     files += Path(__file__).parent.glob("*.py")
@@ -88,11 +72,7 @@ def sources(name: str) -> str:
 
 
 def named(path: str) -> Callable[..., Any]:
-    """Return the function or class at a dotted path.
-
-    Raises:
-        UsageError: there is no such module, or it has nothing of this name.
-    """
+    """Return the function or class at a dotted path; UsageError if there is none."""
     module, _, name = path.rpartition(".")
     if not module or not name:
         raise UsageError(f"{path}: expected a module and a name in it, such as mymodule.myfunction")
@@ -163,11 +143,6 @@ def _files(group: str) -> dict[str, Path]:
 
 
 def _content(file: Path) -> Any:
-    """Return what is written in a configuration.
-
-    Raises:
-        UsageError: the file is not YAML.
-    """
     found = file.stat()
     return _loaded(file, found.st_mtime_ns, found.st_size)
 

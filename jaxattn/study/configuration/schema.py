@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
 
@@ -21,12 +20,10 @@ class Study:
 
     `runs` maps the name of each run to its settings: values of some keys. A list of values is a sweep, and the name
     then says which run it is: `"n = {data.n}": {data.n: [5, 10]}`. `small` are the runs at size=small, if there are
-    fewer. `experiment` is a module with an EXPERIMENT, and `record` the setting that draws and trains, both as dotted
-    paths. `of` names what is reproduced from the paper, `notebook` is that of the authors' repository, if there is one,
-    and `departs` says where and why the figure departs from the published one. figures/README.md and its pages print
-    them, ordered by `place`, the order in the paper. `published` marks a figure of the first paper, of its authors'
-    repository or of the causal paper, which `jaxattn figures` makes by default. `name` and `settings` are filled in for
-    each run.
+    fewer. `experiment` is a module with an EXPERIMENT, and `record` the setting that draws and trains. `of` names what
+    is reproduced from the paper, `notebook` is that of the authors' repository, and `departs` says where and why the
+    figure departs from the published one. Pages are ordered by `place`, the order in the paper. `published` marks a
+    figure that `jaxattn figures` makes by default. `name` and `settings` are filled in for each run.
     """
 
     of: str = ""
@@ -73,8 +70,3 @@ class Config:
     runs: str = "runs"
     figures: str = "figures"
     style: str | None = None
-
-
-def register() -> None:
-    """Register the schema with Hydra under the name that conf/config.yaml extends."""
-    ConfigStore.instance().store(name="schema", node=Config(study=Study()))

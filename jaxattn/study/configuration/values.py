@@ -35,11 +35,7 @@ def quoted(override: str) -> str:
 
 
 def parsed(overrides: list[str]) -> list[Override]:
-    """Parse overrides after quoting paths.
-
-    Raises:
-        UsageError: one that cannot be read.
-    """
+    """Parse overrides after quoting paths; UsageError for one that cannot be read."""
     parsed_overrides = []
     for override in overrides:
         key = key_of(override)
@@ -56,10 +52,7 @@ def parsed(overrides: list[str]) -> list[Override]:
 
 
 def check_value(override: Override) -> None:
-    """Raise UsageError if an override gives a key of the schema a value of another type, or out of range.
-
-    The value of a group is the name of one of its configurations.
-    """
+    """Raise UsageError if an override gives a group or a key of the schema a value of another type, or out of range."""
     key = override.key_or_group
     if is_group(key):
         _check_choice(key, override)

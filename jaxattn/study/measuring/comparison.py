@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -17,28 +17,20 @@ from jaxattn.attention import Weights
 from jaxattn.norms import OfRank
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
-from jaxattn.study.measuring.doubted import doubted
+from jaxattn.study.measuring import exclusions
 from jaxattn.study.settings.parameters import finite_seeds, weights_of
 
 NORMS = (svm.frobenius, svm.nuclear)
 
 
 def compare(
-    record: xarray.Dataset,
-    norms: Sequence[svm.Norm] = NORMS,
-    solver: svm.Solver | None = None,
+    record: xarray.Dataset, norms: Sequence[svm.Norm] = NORMS, solver: svm.Solver | None = None
 ) -> xarray.Dataset:
     """Solve the Att-SVM for each seed's selected tokens, and compute the cosine of the trained weights with it.
 
     The selected tokens are those of the final weights. A seed is kept if its weights stayed finite and the solution in
-    every norm is certified optimal (stationary, if the norm has a rank bound). Excluded seeds are counted by reason in
-    the attributes `attempted`, `kept`, `diverged`, `infeasible` and `unsolved`. Further attributes count the kept seeds
-    whose solution is not unique, or not known to be (`doubted`).
-
-    Args:
-        record: a record of a `Training`, as written by `recording.run`.
-        norms: the norms of the max-margin problems.
-        solver: the solver for all norms. Default: those suited to each norm.
+    every norm is certified optimal (stationary, if the norm has a rank bound). Excluded seeds are counted by reason,
+    and kept ones whose solution is not unique, or not known to be (`doubted`).
 
     Returns:
         A dataset with axis `attempt` for all seeds (their status and certificates) and axis `seed` for the kept ones:
@@ -46,7 +38,6 @@ def compare(
             tokens, and the margin ratios at the snapshots. Margin ratios are missing if a norm has a rank bound, since
             no solution is then certified optimal.
     """
-    attempted = record.sizes["seed"]
     arrays = {str(name): record[name].values for name in record.data_vars}
     final, snapshots = weights_of(arrays), weights_of(arrays, "_snapshots")
     finite = finite_seeds(final)
@@ -55,34 +46,25 @@ def compare(
 
     solutions = [svm.solve_batch(constraints, norm, solver=solver) for norm in norms]
     status = np.stack([solution.status for solution in solutions], axis=1)
-    infeasible = finite & (status == svm.Status.INFEASIBLE).any(axis=1)
+    infeasible = (status == svm.Status.INFEASIBLE).any(axis=1)
     # With a rank bound, at best a stationary point can be certified.
-    optimal = np.isin(status, (svm.Status.OPTIMAL, svm.Status.STATIONARY)).all(axis=1)
-    kept = finite & optimal
-    counts = {
-        "attempted": attempted,
-        "kept": int(kept.sum()),
-        "diverged": int((~finite).sum()),
-        "infeasible": int(infeasible.sum()),
-        "unsolved": int((finite & ~infeasible & ~optimal).sum()),
-        **doubted(solutions, kept),
-    }
+    kept = finite & np.isin(status, (svm.Status.OPTIMAL, svm.Status.STATIONARY)).all(axis=1)
+    counts = exclusions.count(kept, diverged=~finite, infeasible=infeasible) | exclusions.doubted(solutions, kept)
 
     W = np.stack([solution.W[kept] for solution in solutions], axis=1)
     correlation, rank = _held_against(_lanes(snapshots, kept), W)
     margins = {}
     if not any(isinstance(norm, OfRank) for norm in norms):
-        held = (_lanes(snapshots, kept), _lanes(constraints, kept))
-        ratios = [_margins(*held, norm, _lanes(one, kept)) for norm, one in zip(norms, solutions, strict=True)]
+        along, rows = _lanes((snapshots, constraints), kept)
+        ratios = [_margins(along, rows, norm, _lanes(one, kept)) for norm, one in zip(norms, solutions, strict=True)]
         margins["margin_ratio"] = (("seed", "norm", "snapshot"), np.stack(ratios, axis=1))
-    per_attempt = ("primal", "dual", "gap", "violation", "iterations")
     evidence = {
-        name: (("attempt", "norm"), np.stack([getattr(one, name) for one in solutions], axis=1)) for name in per_attempt
+        name: (("attempt", "norm"), np.stack([getattr(one, name) for one in solutions], axis=1))
+        for name in ("unique", "primal", "dual", "gap", "violation", "iterations")
     }
     return xarray.Dataset(
         data_vars={
             "status": (("attempt", "norm"), status),
-            "unique": (("attempt", "norm"), np.stack([solution.unique for solution in solutions], axis=1)),
             **evidence,
             **margins,
             "X": (("seed", "input", "token", "feature"), arrays["X"][kept]),
@@ -127,11 +109,7 @@ def _posed(final: Weights, problem: Problem, finite: Bool[Array, ""]) -> tuple[I
 
 
 def _held_against(snapshots: Weights, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cosines of a seed's snapshots with its solution in each norm, and the solutions' ranks.
-
-    Returns:
-        Cosines, (seed, norm, snapshot), and ranks, (seed, norm).
-    """
+    """Return the cosines of seeds' snapshots, (seed, norm, snapshot), and the solutions' ranks, (seed, norm)."""
     seeds, norms = W.shape[:2]
     if seeds == 0:
         return np.zeros((0, norms, jax.tree.leaves(snapshots)[0].shape[1])), np.zeros((0, norms), int)
@@ -139,7 +117,6 @@ def _held_against(snapshots: Weights, W: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _margins(snapshots: Weights, constraints: svm.Constraints, norm: svm.Norm, solutions: svm.Solution) -> np.ndarray:
-    """Return the margin ratio of each snapshot of each seed in one norm, (seed, snapshot)."""
     if len(solutions.status) == 0:
         return np.zeros((0, jax.tree.leaves(snapshots)[0].shape[1]))
     return batch.over_seeds(_margins_in(norm), snapshots, constraints, solutions)
@@ -147,15 +124,9 @@ def _margins(snapshots: Weights, constraints: svm.Constraints, norm: svm.Norm, s
 
 @lru_cache(maxsize=16)
 def _margins_in(norm: svm.Norm) -> Callable[..., Array]:
-    # One function object per norm, so that it compiles once.
-    return partial(_margins_along_run, norm=norm)
-
-
-def _margins_along_run(
-    snapshots: Weights, constraints: svm.Constraints, solution: svm.Solution, norm: svm.Norm
-) -> Float[Array, " snapshot"]:
+    """Return a function of snapshots, constraints and solution; one object per norm, so that it compiles once."""
     ratio = jax.vmap(metrics.margin_ratio, in_axes=(0, None, None, None))
-    return ratio(attention.matrix(snapshots), constraints, norm, solution)
+    return lambda snapshots, rows, solution: ratio(attention.matrix(snapshots), rows, norm, solution)
 
 
 def _along_run(snapshots: Weights, W: Float[Array, "norm d d"]) -> tuple[Array, Array]:

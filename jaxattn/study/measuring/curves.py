@@ -17,17 +17,8 @@ from jaxattn.study.claims import Number
 def curves(comparison: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """Estimate the mean cosines and the mean largest probability at a run's snapshots, with 95 % intervals.
 
-    Args:
-        comparison: with `correlation` (seed, norm, snapshot) and `probability` (seed, step), as returned by
-            `comparison.compare`; at least one seed.
-        key: the random key of the bootstrap.
-
-    Returns:
-        `correlation` (norm, snapshot) and `probability` (snapshot), each with `_low`, `_high` and `_error`; and the
-            attributes of the comparison.
-
-    Raises:
-        ValueError: no seed was kept, or a value is not finite.
+    Of the `correlation` (seed, norm, snapshot) and `probability` (seed, step) of a comparison with at least one seed;
+    the result has `correlation` (norm, snapshot) and `probability` (snapshot), each with `_low`, `_high` and `_error`.
     """
     correlation_key, probability_key = jax.random.split(key)
     # The series is read before each update: step k of the figure is that of k - 1, or the last before it that was kept.
@@ -43,17 +34,10 @@ def curves(comparison: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def at_steps(summary: xarray.Dataset, name: str, steps: tuple[int, ...], **where: Any) -> dict[str, np.ndarray]:
-    """Read an estimate at those of the given steps that the run has.
+    """Read an estimate of `curves` at those of the given steps that have a snapshot, and at other coordinates.
 
-    Args:
-        summary: a result of `curves`.
-        name: the name of the estimate.
-        steps: the steps to read; those without a snapshot are skipped.
-        where: other coordinates, for example `norm`.
-
-    Returns:
-        The steps found, under "steps", and the parts of the estimate at these, under "" (the mean), "_low", "_high" and
-            "_error", each (step,).
+    The steps found stand under "steps", and the parts of the estimate at these under "" (the mean), "_low", "_high" and
+    "_error", each (step,).
     """
     there = [step for step in steps if step in summary["snapshot"].values]
     read = {

@@ -17,29 +17,17 @@ AT_REST = 0.05
 
 
 def lengths(comparison: xarray.Dataset) -> xarray.DataArray:
-    """Return the Frobenius norms ||W(k) Z|| at the snapshots of a run, (seed, snapshot).
-
-    Args:
-        comparison: with the paths `W(k) z_i`, (seed, snapshot, input, feature), as returned by `comparison.compare`.
-    """
+    """Return the Frobenius norms ||W(k) Z|| at the snapshots of a comparison, (seed, snapshot)."""
     squares = comparison["path"].transpose("seed", "snapshot", "input", "feature") ** 2
     total = squares.sum(("input", "feature"), skipna=False)
     return total.copy(data=np.sqrt(total.values)).rename("length")
 
 
 def growth(length: xarray.DataArray, key: PRNGKeyArray) -> xarray.Dataset:
-    """Estimate p in ||W(k) Z|| ~ k^p over the second half of a run: the mean over seeds with a 95 % interval.
+    """Estimate p in ||W(k) Z|| ~ k^p over the second half of a run, from the finite `lengths` of at least one seed.
 
-    Args:
-        length: ||W(k) Z||, (seed, snapshot), with the steps of the snapshots, as returned by `lengths`.
-        key: the random key of the bootstrap.
-
-    Returns:
-        `growth`, `growth_low` and `growth_high`, and the steps `since` and `until` between which it is measured; all
-            without axes. The first three are NaN if the run has only one snapshot.
-
-    Raises:
-        ValueError: no seed was kept, or a length is not finite.
+    The result has no axes: the mean over seeds as `growth`, `growth_low` and `growth_high`, NaN if the run has only one
+    snapshot, and the steps `since` and `until` between which it is measured.
     """
     steps = length["snapshot"].values
     middle = int(np.argmin(np.abs(steps - steps[-1] / 2)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -12,19 +12,12 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxattn import svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
+from jaxattn.study.measuring import exclusions
 from jaxattn.study.settings.parameters import finite_seeds, weights_of
 
 
 class Optimum(NamedTuple):
-    """The kept part of a record: problems with a certified solution, each with a leading seed axis.
-
-    Attributes:
-        problems: the problems as drawn.
-        alpha: their optimal tokens.
-        W: the direction `W_mm` of global convergence.
-        kept: the indices of these seeds in the record.
-        counts: seeds attempted, kept and excluded by reason, as attributes of a dataset.
-    """
+    """The kept seeds of a record: problems, their optimal tokens and the direction `W_mm`; and counts by reason."""
 
     problems: Problem
     alpha: Int[np.ndarray, "seeds n"]
@@ -41,10 +34,6 @@ def optimum(record: xarray.Dataset, solver: svm.Solver | None = None) -> Optimum
     """Solve the Att-SVM that selects the optimal tokens for each problem of a record.
 
     A seed is kept if its weights, if it was trained, stayed finite and the solution is certified.
-
-    Args:
-        record: a record of a `Training` or a `Landscape`.
-        solver: the solver of the max-margin problems. Default: those suited to the norm.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     problems = of_arrays(arrays)
@@ -52,18 +41,11 @@ def optimum(record: xarray.Dataset, solver: svm.Solver | None = None) -> Optimum
     finite = finite_seeds(weights_of(arrays)) if trained else np.ones(len(arrays["X"]), bool)
     alpha, constraints = batch.over_seeds(_posed, problems)
     solution = svm.solve_batch(constraints, svm.frobenius, solver=solver)
-    optimal, infeasible = (solution.status == status for status in (svm.Status.OPTIMAL, svm.Status.INFEASIBLE))
-    kept = finite & optimal
-    counts = {"attempted": len(kept), "kept": int(kept.sum())}
-    if trained:
-        counts["diverged"] = int((~finite).sum())
-    counts["infeasible"] = int((finite & infeasible).sum())
-    counts["unsolved"] = int((finite & ~infeasible & ~optimal).sum())
-    return Optimum(_only(problems, kept), alpha[kept], np.asarray(solution.W)[kept], kept, counts)
-
-
-def _only(tree: Any, kept: np.ndarray) -> Any:
-    return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[kept]), tree)
+    kept = finite & (solution.status == svm.Status.OPTIMAL)
+    reasons = {"diverged": ~finite} if trained else {}
+    counts = exclusions.count(kept, **reasons, infeasible=np.asarray(solution.status == svm.Status.INFEASIBLE))
+    own = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[kept]), problems)
+    return Optimum(own, alpha[kept], np.asarray(solution.W)[kept], kept, counts)
 
 
 def _posed(problem: Problem) -> tuple[Int[Array, " n"], svm.Constraints]:

@@ -11,21 +11,16 @@ from jaxattn import attention, metrics, svm, tokens
 from jaxattn.attention import Factored
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
+from jaxattn.study.measuring import exclusions
 from jaxattn.study.measuring.comparison import NORMS
-from jaxattn.study.measuring.doubted import doubted
 from jaxattn.study.settings.parameters import weights_of
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare the paths with the Att-SVM solutions of the optimal tokens, in each norm.
+    """Compare the paths of a `Regularization` with the Att-SVM solutions of the optimal tokens, in each norm.
 
     A seed is kept if its path is solved on every radius and both solutions are certified optimal. Excluded seeds are
-    counted by reason in the attributes `attempted`, `kept`, `infeasible` and `unsolved`. Further attributes count the
-    kept seeds whose solution is not unique, or not known to be (`doubted`).
-
-    Args:
-        record: a record of a `Regularization`, as written by `recording.run`.
-        solver: the solver for all norms. Default: those suited to each norm.
+    counted by reason, and kept ones whose solution is not unique, or not known to be (`doubted`).
 
     Returns:
         A dataset with axes `seed`, `norm` and `radius`: `distance`, the Frobenius distance of W / R from the solution
@@ -40,8 +35,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     solutions = [svm.solve_batch(constraints, norm, solver=solver) for norm in NORMS]
     status = np.stack([solution.status for solution in solutions], axis=1)
     infeasible = (status == svm.Status.INFEASIBLE).any(axis=1)
-    solved = arrays["solved"].all(axis=1)
-    kept = solved & (status == svm.Status.OPTIMAL).all(axis=1)
+    kept = arrays["solved"].all(axis=1) & (status == svm.Status.OPTIMAL).all(axis=1)
     W = np.stack([solution.W for solution in solutions], axis=1)
     nuclear = isinstance(weights, Factored)
     lengths = np.linalg.svd(W, compute_uv=False).sum(axis=-1) if nuclear else np.linalg.norm(W, axis=(-1, -2))
@@ -73,11 +67,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         },
         attrs={
             "run": "KQ" if nuclear else "W",
-            "attempted": kept.size,
-            "kept": int(kept.sum()),
-            "infeasible": int(infeasible.sum()),
-            "unsolved": int((~kept & ~infeasible).sum()),
-            **doubted(solutions, kept),
+            **exclusions.count(kept, infeasible=infeasible),
+            **exclusions.doubted(solutions, kept),
         },
     )
 

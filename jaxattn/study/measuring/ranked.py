@@ -20,33 +20,32 @@ from jaxattn.statistics import Estimate, variables
 from jaxattn.study.settings.parameters import is_parameter, weights_of
 from jaxattn.study.settings.training import SERIES
 
-_PER_SEED = ("seed", "norm", "snapshot")
-# The arrays of a problem.
+# The axes of a ranking's arrays and estimates in a dataset.
+_AXES = {
+    "margin_ratio": ("seed", "norm", "snapshot"),
+    "cosine": ("seed", "norm", "snapshot"),
+    "unique": ("seed", "norm"),
+    "probability": ("seed", "snapshot"),
+    "size": ("seed", "snapshot"),
+    "obeys": ("seed", "norm"),
+    "fall": ("seed",),
+    "stalled": ("seed",),
+    "confusion": ("norm", "rival"),
+}
+_ESTIMATES = {"ratio": ("norm", "snapshot"), "trend": ("norm",), "limit": ("norm",)}
 _PROBLEM = ("X", "Z", "Y", "v")
 
 
 def ranked(
     record: xarray.Dataset, norms: Sequence[str | Norm] = bias.NORMS, key: PRNGKeyArray | None = None
 ) -> bias.Ranking:
-    """Compare the seeds of a record with the max-margin problems of several norms, as `bias.rank` does.
+    """Compare the seeds of a `Training` with the max-margin problems of several norms, as `bias.rank` does.
 
     The model is that of the record's configuration. Snapshots at which the weights of all seeds are zero, as at step 0
     from W = 0, are excluded because zero has no direction.
 
-    Args:
-        record: a record of a `Training`, written by `jaxattn train` and read by `records.load`.
-        norms: names or Norms.
-        key: the random key of the bootstrap over seeds. Default: `jax.random.key(0)`.
-
     Raises:
         ValueError: a record of something else, or without snapshots that have a direction; and as in `bias.rank`.
-
-    Example:
-        >>> from pathlib import Path
-        >>> from jaxattn.study.measuring.ranked import ranked
-        >>> record = records.load(Path("runs/training-0123456789ab/record.zarr"))
-        >>> ranked(record, ("frobenius", "nuclear")).verdict.norms
-        ('frobenius',)
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     if lacking := [name for name in (*_PROBLEM, *SERIES) if name not in arrays]:
@@ -103,89 +102,48 @@ def to_dataset(ranking: bias.Ranking) -> xarray.Dataset:
     `_low`, `_high` and `_error`. If the snapshots give no trend or limit it is missing. The attributes are the counts,
     `decades`, the `verdict` in one line, its parts `verdict_norms` (JSON), `decided` and `reason`, and `exponents`
     (JSON).
-
-    Example:
-        >>> from jaxattn.study.measuring.ranked import to_dataset
-        >>> to_dataset(ranking)["margin_ratio"].dims
-        ('seed', 'norm', 'snapshot')
     """
-    estimates: dict[str, tuple[tuple[str, ...], Estimate]] = {"ratio": (("norm", "snapshot"), ranking.ratio)}
-    for name in ("trend", "limit"):
-        if (found := getattr(ranking, name)) is not None:
-            estimates[name] = (("norm",), found)
+    estimates = {
+        name: (axes, found) for name, axes in _ESTIMATES.items() if (found := getattr(ranking, name)) is not None
+    }
+    verdict = ranking.verdict
     return xarray.Dataset(
-        data_vars={
-            "margin_ratio": (_PER_SEED, ranking.margin_ratio),
-            "cosine": (_PER_SEED, ranking.cosine),
-            "unique": (("seed", "norm"), ranking.unique),
-            "probability": (("seed", "snapshot"), ranking.probability),
-            "size": (("seed", "snapshot"), ranking.size),
-            "obeys": (("seed", "norm"), ranking.obeys),
-            "fall": (("seed",), ranking.fall),
-            "stalled": (("seed",), ranking.stalled),
-            "confusion": (("norm", "rival"), ranking.confusion),
-            **variables(estimates),
-        },
-        coords={
-            "seed": ranking.seeds,
-            "norm": np.array(ranking.norms, dtype=object),
-            "snapshot": ranking.steps,
-        },
-        attrs={
+        {**{name: (axes, getattr(ranking, name)) for name, axes in _AXES.items()}, **variables(estimates)},
+        {"seed": ranking.seeds, "norm": np.array(ranking.norms, dtype=object), "snapshot": ranking.steps},
+        {
             **ranking.counts,
             "decades": ranking.decades,
-            "verdict": str(ranking.verdict),
-            "verdict_norms": json.dumps(ranking.verdict.norms),
-            "decided": int(ranking.verdict.decided),
-            "reason": ranking.verdict.reason,
+            "verdict": str(verdict),
+            "verdict_norms": json.dumps(verdict.norms),
+            "decided": int(verdict.decided),
+            "reason": verdict.reason,
             "exponents": json.dumps([asdict(one) for one in ranking.exponents]),
         },
     )
 
 
 def exponents_of(dataset: xarray.Dataset) -> tuple[bias.Exponent, ...]:
-    """Return the exponents of a ranking that `to_dataset` has stored.
-
-    Example:
-        >>> from jaxattn.study.measuring.ranked import exponents_of, to_dataset
-        >>> exponents_of(to_dataset(ranking)) == ranking.exponents
-        True
-    """
+    """Return the exponents of a ranking that `to_dataset` has stored."""
     return tuple(bias.Exponent(**one) for one in json.loads(dataset.attrs["exponents"]))
 
 
 def of_dataset(dataset: xarray.Dataset) -> bias.Ranking:
-    """Return the ranking that `to_dataset` has stored.
-
-    Example:
-        >>> from jaxattn.study.measuring.ranked import of_dataset, to_dataset
-        >>> of_dataset(to_dataset(ranking)).table() == ranking.table()
-        True
-    """
+    """Return the ranking that `to_dataset` has stored."""
 
     def estimate(name: str) -> Estimate:
         names = [name, *(f"{name}_{part}" for part in Estimate._fields[1:])]
         return Estimate(*(dataset[one].values for one in names))
 
     attrs = dataset.attrs
+    found: dict[str, Any] = {name: estimate(name) if name in dataset else None for name in _ESTIMATES}
     return bias.Ranking(
         norms=tuple(str(name) for name in dataset["norm"].values),
         steps=dataset["snapshot"].values,
         seeds=dataset["seed"].values,
-        margin_ratio=dataset["margin_ratio"].values,
-        cosine=dataset["cosine"].values,
-        unique=dataset["unique"].values,
-        probability=dataset["probability"].values,
-        size=dataset["size"].values,
-        fall=dataset["fall"].values,
-        stalled=dataset["stalled"].values,
-        confusion=dataset["confusion"].values,
         exponents=exponents_of(dataset),
-        ratio=estimate("ratio"),
-        trend=estimate("trend") if "trend" in dataset else None,
         decades=attrs["decades"],
-        limit=estimate("limit") if "limit" in dataset else None,
-        obeys=dataset["obeys"].values,
         counts={name: attrs[name] for name in ("attempted", "kept", "diverged", "infeasible", "unsolved")},
         verdict=bias.Verdict(tuple(json.loads(attrs["verdict_norms"])), bool(attrs["decided"]), attrs["reason"]),
+        **{name: dataset[name].values for name in _AXES},
+        **found,
     )

@@ -2,9 +2,8 @@
 
 The gradient of an input falls like the exponential of a logit gap: its smallest margin if it attends to its optimal
 token, and otherwise the logit deficit of its optimal token. Let all other tokens have equal scores, and let the loss
-have bounded slopes. Then an input whose deficit exceeds the margin of the served inputs has a vanishing share of the
-gradient. W then follows the max-margin solution `W_S` of the served inputs alone. The input stays unserved if its
-optimal token is more than 1 behind along `W_S`, where served inputs have margin 1.
+have bounded slopes. Then W follows the max-margin solution `W_S` of the served inputs alone, and an input stays
+unserved if its optimal token is more than 1 behind along `W_S`, where served inputs have margin 1.
 """
 
 from __future__ import annotations
@@ -16,12 +15,7 @@ from jaxattn import svm
 
 
 def served(W: Float[Array, "d e"], constraints: svm.Constraints) -> Bool[Array, " n"]:
-    """Return whether each input attends most to its optimal token.
-
-    Args:
-        W: weights.
-        constraints: the constraints of the optimal tokens, one row per other token; an input without rows is served.
-    """
+    """Return whether each input attends most to its optimal token; one without rows of constraints does."""
     return jnp.all((svm.margins(constraints, W) > 0) | ~_present(constraints), axis=1)
 
 

@@ -16,11 +16,9 @@ from jaxattn.study.settings.training import Training
 
 
 class Stopped(NamedTuple):
-    """Where weights that no longer grow have stopped.
+    """Where weights have stopped: `bias.finite` in one line, or why it has no answer, and norms.
 
-    Attributes:
-        text: the answer of `bias.finite` in one line, or why it has none.
-        norms: the norms on whose balls the weights are stationary; empty if none, or if it is not decided.
+    The weights are stationary on the balls of these norms; there are none if it is not decided.
     """
 
     text: str
@@ -28,13 +26,7 @@ class Stopped(NamedTuple):
 
 
 def stopped(record: xarray.Dataset, ranking: bias.Ranking, setting: Training) -> Stopped | None:
-    """Return where weights stop; None if most of them grow, or if some stalled.
-
-    Args:
-        record: the record of a training with snapshots.
-        ranking: its ranking.
-        setting: what was trained.
-    """
+    """Return where the weights of a ranked training stop; None if most of them grow, or if some stalled."""
     if ranking.stalled.any() or (~limits.growing(ranking.size, ranking.steps)).mean() <= 1 - MOST:
         return None
     arrays = {str(name): record[name].values for name in record.data_vars}

@@ -29,15 +29,7 @@ _DIMS = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """A setting: what to draw, which tokens to select, how many seeds, and the key.
-
-    Attributes:
-        law: the law of the problems, in each of its dimensions.
-        tokens: the law of the tokens to select.
-        seeds: the number of problems to draw in each dimension.
-        key: the root key; seed s draws from `fold_in(key, s)`, and in dimension d from keys with d folded in, whatever
-            the other seeds and dimensions are.
-    """
+    """A setting: how many problems to draw in each of a law's dimensions, and which tokens to select."""
 
     law: data.Spheres
     tokens: data.TokenLaw
@@ -86,7 +78,6 @@ class Drawing:
 def _keys(
     seed: Int[Array, ""], d: Int[Array, ""], root: UInt32[Array, " words"]
 ) -> tuple[UInt32[Array, " words"], ...]:
-    """Return the words of a lane's keys: for its problem and for its tokens."""
     of_seed = (jax.random.wrap_key_data(words) for words in keys(seed, root))
     return tuple(jax.random.key_data(jax.random.fold_in(key, d)) for key in of_seed)
 

@@ -28,15 +28,9 @@ _DIMS = {
 
 @dataclass(frozen=True)
 class Landscape:
-    """A setting: what to draw, how many problems, and the number of weights for each.
+    """A setting: what to draw, how many problems, and the number of keys of weights for each; draw j depends only on j.
 
     The measurement draws the weights from their keys, some of them around a solution that it computes.
-
-    Attributes:
-        law: the law of the problems.
-        seeds: the number of problems to draw.
-        key: the root key; seed s draws from `fold_in(key, s)`, whatever the number of seeds.
-        draws: the number of keys of weights per problem; draw j depends only on j.
     """
 
     law: data.Law
@@ -79,7 +73,6 @@ class Landscape:
 def _keys(
     seed: Int[Array, ""], root: UInt32[Array, " words"], draws: Int[Array, " draws"]
 ) -> tuple[UInt32[Array, " words"], UInt32[Array, "draws words"]]:
-    """Return the words of a seed's problem key, and of the keys of its weights."""
     data_key, own = keys(seed, root)
     of_draw = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.wrap_key_data(own), draws)
     return data_key, jax.random.key_data(of_draw)

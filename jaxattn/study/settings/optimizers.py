@@ -17,10 +17,8 @@ def suited(optimizer: optax.GradientTransformation) -> ScaleFree | Exact:
     """Return an optimizer as `ScaleFree` if it is scale-free, and as `Exact` if it is not.
 
     A scale-free optimizer takes the same steps for c times the gradients. It gets the gradient's direction in the log
-    domain, which never underflows. Any other gets the gradient exact to rounding, until that underflows.
-
-    Raises:
-        ValueError: not an optax transformation, or one that needs more than the gradient and the weights.
+    domain, which never underflows. Any other gets the gradient exact to rounding, until that underflows. ValueError:
+    not an optax transformation, or one that needs more than the gradient and the weights.
     """
     checks.transformation("optimizer", optimizer)
     with jax.enable_x64(True):

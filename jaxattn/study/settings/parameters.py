@@ -28,11 +28,7 @@ _NAME = re.compile(r"(W|K|Q)(\d*)|readout")
 
 
 def named(params: Any) -> dict[str, Any]:
-    """Return the arrays of a model's parameters by name.
-
-    Raises:
-        TypeError: parameters other than W, Factored(K, Q), a tuple of these, or a Joint of these and a readout.
-    """
+    """Return the arrays of a model's parameters by name; TypeError for others than the module's docstring tells."""
     if isinstance(params, Joint):
         return named(params.attention) | {"readout": params.readout}
     if isinstance(params, Factored):

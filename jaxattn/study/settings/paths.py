@@ -41,13 +41,7 @@ _STEPS = 5
 
 @dataclass(frozen=True)
 class Radii:
-    """Radii at equal distances on a logarithmic axis.
-
-    Attributes:
-        first: the smallest radius.
-        last: the largest radius.
-        count: the number of radii.
-    """
+    """A number of radii at equal distances on a logarithmic axis, from the first to the last."""
 
     first: float
     last: float
@@ -68,17 +62,7 @@ class Radii:
 
 @dataclass(frozen=True)
 class Regularization:
-    """A setting: what to draw, the balls to minimize the risk on, how many seeds, and the key.
-
-    Attributes:
-        law: the law of the problems.
-        ball: a ball of W or of (K, Q).
-        loss: a function of one margin.
-        head: a function of one attention output and v.
-        seeds: the number of problems to draw.
-        key: the root key; seed s draws from `fold_in(key, s)`, whatever the number of seeds.
-        radii: the radii of the balls.
-    """
+    """A setting: what to draw, the balls of W or of (K, Q) to minimize the risk on, how many seeds, and the key."""
 
     law: data.Law
     ball: regularization.Ball

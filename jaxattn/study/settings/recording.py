@@ -67,17 +67,12 @@ def run(
     progress: Callable[[int], None] = lambda seeds: None,
     notes: Mapping[str, Any] | None = None,
 ) -> None:
-    """Compute all seeds of a setting, and write the record at `path` block by block.
+    """Compute all seeds of a setting, and write the record at `path` block by block, with a lock beside it.
 
     A finished record is left unchanged. An unfinished one is continued if it has the same arrays and attributes, and
-    was begun with the same versions of JAX, NumPy and optax on the same kind of device.
-
-    Args:
-        setting: a `Training` or a `Drawing`, for example.
-        path: the record; a lock beside it is held while it is written.
-        attributes: what its numbers depend on; versions, device, seconds and the setting's outcome are added.
-        progress: called with the number of seeds that are already recorded, and then after each block.
-        notes: further provenance, which may differ when the record is continued.
+    was begun with the same versions of JAX, NumPy and optax on the same kind of device; the notes may differ. Versions,
+    device, seconds and the setting's outcome are added to the attributes. `progress` is called with the number of seeds
+    that are already recorded, and then after each block.
 
     Raises:
         RecordError: the record cannot be written, is being written by another run, or was begun differently.
@@ -112,7 +107,6 @@ def run(
 
 
 def _conditions() -> dict[str, str]:
-    """Return the versions and the kind of device that compute the numbers."""
     return {name: version(name) for name in _COMPUTING} | {"device": str(jax.local_devices()[0].device_kind)}
 
 
@@ -124,27 +118,16 @@ def _block(one: Any, seeds: int) -> int:
 
 
 def _bytes(one: Any, seeds: int) -> int:
-    """Return the size of a record in bytes, including the seed numbers."""
     return seeds * (batch.size(one) + 8)
 
 
 def shapes(setting: Setting) -> dict[str, jax.ShapeDtypeStruct]:
-    """Return the shapes of one seed's arrays by name, without computing anything.
-
-    Raises:
-        ValueError, TypeError: errors of a law, loss, head or optimizer that does not fit.
-    """
+    """Return the shapes of one seed's arrays by name, without computing anything."""
     return jax.eval_shape(setting.one_seed, jax.ShapeDtypeStruct((), int), _root(setting))
 
 
 def check_size(setting: Setting, path: Path) -> None:
-    """Check that a seed fits into memory and the record on the disk, before anything is allocated.
-
-    Raises:
-        MemoryError: one seed alone does not fit.
-        RecordError: the disk has too little room.
-        ValueError, TypeError: as in `shapes`.
-    """
+    """Check that a seed fits into memory (else MemoryError) and the record on the disk (else RecordError)."""
     one = shapes(setting)
     _block(one, setting.seeds)
     check_room(path, _bytes(one, setting.seeds))

@@ -14,11 +14,7 @@ MOST = 10**6
 
 @dataclass(frozen=True)
 class Evenly:
-    """Every `every` steps.
-
-    Raises:
-        ValueError: every < 1; when called: a run with fewer steps, or with more than a million snapshots.
-    """
+    """Every `every` steps, of a run with at least so many steps and at most a million snapshots."""
 
     every: int
 
@@ -36,11 +32,7 @@ class Evenly:
 
 @dataclass(frozen=True)
 class Logarithmically:
-    """A given number of snapshots per decade of steps, rounded to integers, including the first and the last step.
-
-    Raises:
-        ValueError: fewer than 1 per decade; when called: a run with more than a million snapshots.
-    """
+    """A given number of snapshots per decade of steps, rounded to integers, including the first and the last step."""
 
     a_decade: int
 

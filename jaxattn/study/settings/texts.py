@@ -43,11 +43,6 @@ class Texts:
     """A setting without training: which texts to draw, how many, and the key.
 
     The key `draw_key` of a seed is for what the measurement draws for its text, for example weights.
-
-    Attributes:
-        law: the law of the texts.
-        seeds: the number of texts to draw.
-        key: the root key; seed s draws from `fold_in(key, s)`, whatever the number of seeds.
     """
 
     law: Law
@@ -88,15 +83,8 @@ class Texts:
 class TextTraining:
     """A setting: which texts to draw, how to train a free W on each from W = 0, how many seeds, and the key.
 
-    Attributes:
-        law: the law of the texts.
-        optimizer: an optimizer that moves W along its gradient.
-        loss: a function of the attended score.
-        seeds: the number of texts to draw and train on.
-        key: the root key; seed s draws from `fold_in(key, s)`, whatever the number of seeds.
-        steps: the number of updates.
-        snapshots: the schedule of the steps after which the weights are kept.
-        record_every: the number of steps from one entry of the series to the next.
+    The optimizer must move W along its gradient; `loss` is a function of the attended score. The other fields are those
+    of `Training`.
     """
 
     law: Law
@@ -151,11 +139,7 @@ class TextTraining:
 
 
 def choices_of(arrays: Mapping[str, Any]) -> language.Choices:
-    """Return the choices stored in a record.
-
-    Raises:
-        KeyError: it has none.
-    """
+    """Return the choices stored in a record; KeyError if it has none."""
     names = language.Choices._fields
     return language.Choices(**{name: arrays[name] for name in names if name in arrays or name in names[:4]})
 
@@ -172,7 +156,6 @@ def trained(text: language.Choices, data_key: Any, run: language.TextRun) -> dic
 
 
 def _check(law: Any, key: int) -> None:
-    """Raise TypeError unless a law draws texts."""
     drawn = jax.eval_shape(law, jax.random.key(key))
     if not isinstance(drawn, language.Choices):
         raise TypeError(f"data: expected a law of texts such as language, found one of {type(drawn).__name__}")

@@ -50,22 +50,10 @@ class Training:
     """A setting: what to draw, how to train, how many seeds, and the key.
 
     Its record holds all arrays of the problem and of the run (`descent.Run`), each seed's keys, and the weights at the
-    start, at the snapshots and at the end.
-
-    Attributes:
-        law: the law of the problems.
-        initial: the law of the initial weights.
-        optimizer: an optax transformation.
-        loss: a function of one margin.
-        head: a function of one attention output and v.
-        seeds: the number of problems to draw and train on.
-        key: the root key; seed s draws from `fold_in(key, s)`, whatever the number of seeds.
-        steps: the number of updates.
-        snapshots: the schedule of the steps after which the weights are kept; without any, the record has no snapshots.
-        record_every: the number of steps from one entry of the series to the next.
-        model: a value of `models`, or a function from parameters and a problem to logits.
-        noise: the noise of the gradient; its key for each seed is in the record.
-        penalty: the penalty on the attention.
+    start, at the snapshots and at the end. `loss` is a function of one margin, `head` of one attention output and v,
+    and `model` a value of `models`, or a function from parameters and a problem to logits. `snapshots` is the schedule
+    of the steps after which the weights are kept; without any, the record has no snapshots. `record_every` is the
+    number of steps from one entry of the series to the next.
     """
 
     law: data.Law
@@ -165,8 +153,7 @@ class Screening(Training):
     """A `Training` of a free W whose snapshots record the logits and the Frobenius norm of W instead of W.
 
     Since W moves along its gradient, these determine its cosine with every max-margin solution
-    (`several_tokens.descriptions.distances`), in a tenth of the space. This is for tens of thousands of seeds of which
-    few are examined.
+    (`several_tokens.descriptions.distances`), in a tenth of the space: for tens of thousands of seeds.
     """
 
     def dims(self, name: str) -> tuple[str, ...]:
@@ -205,7 +192,6 @@ def _screened(arrays: Mapping[str, Any], read: Mapping[str, Any]) -> dict[str, A
 
 
 def _arrays(problem: Problem, weights: Any, keys: Mapping[str, Any], trained: descent.Run) -> dict[str, Any]:
-    """Return all arrays of a run under their names in a record."""
     named: dict[str, Any] = problem.arrays | dict(keys)
     stages = {"": trained.weights, "_initial": weights, "_snapshots": trained.snapshots}
     if trained.snapshot_steps.shape[-1] == 0:

@@ -12,16 +12,7 @@ from matplotlib.patches import Rectangle
 
 from jaxattn.study.style import palette
 
-__all__ = ["NORMS", "SIZE", "Row", "half_width", "table"]
-
-# How norms are written.
-NORMS = {
-    "frobenius": "Frobenius",
-    "l1": "$l_1$",
-    "l_1.75": "$l_{1.75}$",
-    "l_3": "$l_3$",
-    "gamma2": "$\\gamma_2$",
-}
+NORMS = {"frobenius": "Frobenius", "l1": "$l_1$", "l_1.75": "$l_{1.75}$", "l_3": "$l_3$", "gamma2": "$\\gamma_2$"}
 
 # Sequential, its lightness falling evenly, so that cells can be told without colour; and a frame that stands out from
 # all of it.
@@ -30,12 +21,7 @@ SIZE = 7
 
 
 class Row(NamedTuple):
-    """A row of a table.
-
-    Attributes:
-        summary: of a run, as `ratios.summarize` gives it, NaN where a norm is not compared; None leaves the row empty.
-        predicted: the norm that is predicted; None if none is.
-    """
+    """A row of a table: `ratios.summarize` of a run, None if it is empty, and the norm that is predicted."""
 
     summary: xarray.Dataset | None
     predicted: str | None = None
@@ -67,10 +53,7 @@ def _cell(axes: Axes, row: int, column: int, ratio: float, is_named: bool) -> No
     # Nothing is rounded up to 1.
     text = f"{min(ratio, 0.999):.3f}".replace("0.", ".", 1)
     is_dark = ratio > 0.5 * (1 + _LEAST)
-    look: dict[str, Any] = {
-        "fontweight": "bold" if is_named else "normal",
-        "color": "white" if is_dark else "black",
-    }
+    look: dict[str, Any] = {"fontweight": "bold" if is_named else "normal", "color": "white" if is_dark else "black"}
     axes.text(column, row, text, ha="center", va="center", fontsize=SIZE, **look)
 
 

@@ -17,13 +17,7 @@ _TRAINED = {"W": "$W$", "KQ": "$(K, Q)$"}
 
 
 def draw_panels(panels: Sequence[Axes], summaries: Mapping[str, xarray.Dataset]) -> None:
-    """Draw the saturation and the direction errors of the runs "W" and "KQ" into three panels.
-
-    Args:
-        panels: from left to right.
-        summaries: of `measuring.curves.curves` and `measuring.growth.growth`, by run; each curve is a mean over seeds
-            with its 95 % interval.
-    """
+    """Draw saturation and direction errors of the runs "W" and "KQ", with curves and growth, into three panels."""
     left, middle, right = panels
     reached = []
     for axes, run, letter in ((middle, "W", "b"), (right, "KQ", "c")):
@@ -52,19 +46,11 @@ def draw_panels(panels: Sequence[Axes], summaries: Mapping[str, xarray.Dataset])
 
 
 def _nearest(summary: xarray.Dataset) -> str:
-    """Return the norm whose solution has the largest mean cosine at the end of a run."""
     return str(summary["norm"].values[int(summary["correlation"].isel(snapshot=-1).values.argmax())])
 
 
 def direction_error(axes: Axes, summary: xarray.Dataset, norm: str, **look: Any) -> None:
-    """Draw one minus the mean cosine with the solution in a norm, and its interval.
-
-    Args:
-        axes: where to draw.
-        summary: with `correlation` (norm, snapshot) and its bounds.
-        norm: of the solution.
-        look: of the curve, where it is not the norm's.
-    """
+    """Draw one minus the mean cosine (norm, snapshot) with the solution in a norm, and its interval."""
     parts = ("correlation", "correlation_high", "correlation_low")
     curve = (np.maximum(1 - summary[part].sel(norm=norm).values, _LEAST) for part in parts)
     own = {"color": palette.COLOURS[norm], "linestyle": palette.DASHES[norm], "label": page.NORMS[norm]}

@@ -13,8 +13,6 @@ from matplotlib.cbook import is_math_text
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-__all__ = ["Drawn", "drawn_texts", "fit", "smallest_text"]
-
 # Between two blanks; a formula is one word, whatever blanks it has.
 _WORD = re.compile(r"(?:\$[^$]*\$|[^\s$])+")
 # Between a text that spans the page and the edges, in points.
@@ -22,13 +20,7 @@ _EDGE = 4.0
 
 
 class Drawn(NamedTuple):
-    """A line of text as it is drawn.
-
-    Attributes:
-        text: as it was written, formulas with their dollars.
-        size: of its letters in points; indices and powers in formulas are smaller.
-        cut: whether an edge of the figure cuts it off.
-    """
+    """A line of text as it is written, the size of its letters in points, and whether an edge cuts it off."""
 
     text: str
     size: float
@@ -36,10 +28,7 @@ class Drawn(NamedTuple):
 
 
 def fit(figure: Figure) -> None:
-    """Lay a figure out, once for all files, with long texts broken to their room.
-
-    The room of a title and of an axis' label is their panel, that of a text above or below all panels the page.
-    """
+    """Lay a figure out, once for all files, with long texts broken to the width of their panel, or of the page."""
     engine = figure.get_layout_engine()
     if engine is None:
         return
@@ -59,11 +48,6 @@ def drawn_texts(figure: Figure) -> list[Drawn]:
     renderer = _Recorder(*figure.bbox.size, figure.dpi)
     figure.draw(renderer)
     return renderer.lines
-
-
-def smallest_text(figure: Figure) -> float:
-    """Return the size in points of the smallest text that a figure shows, infinity if it shows none."""
-    return min((line.size for line in drawn_texts(figure)), default=float("inf"))
 
 
 class _Recorder(RendererAgg):
@@ -88,7 +72,6 @@ class _Recorder(RendererAgg):
 
 
 def _break(figure: Figure) -> None:
-    """Break every text that is longer than its room."""
     renderer = FigureCanvasAgg(figure).get_renderer()
     page = figure.bbox.width - 2 * _EDGE * figure.dpi / 72
     rooms = [(text, page) for text in figure.texts]
@@ -122,7 +105,6 @@ def _lines(line: str, text: Text, room: float, renderer: RendererAgg) -> list[st
 
 
 def _filled(widths: np.ndarray, blank: float, room: float) -> list[int]:
-    """Return how many words go into each line."""
     numbers, used = [0], 0.0
     for width in widths:
         if numbers[-1] and used + blank + width > room:

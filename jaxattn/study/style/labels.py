@@ -10,21 +10,12 @@ from matplotlib.axes import Axes
 
 from jaxattn.study.style.page import SMALLEST
 
-__all__ = ["End", "apart", "beside", "beside_ends"]
-
 # Between a point and its label, in points.
 _OFF = 5.0
 
 
 class End(NamedTuple):
-    """Where a label stands.
-
-    Attributes:
-        label: the text.
-        x: of the point beside which it stands.
-        y: of that point.
-        colour: of the text, that of its curve.
-    """
+    """A label in the colour of its curve, and the point beside which it stands."""
 
     label: str
     x: float
@@ -37,12 +28,7 @@ def beside_ends(
 ) -> None:
     """Write labels beside points, moved up or down where they would overlap; points at infinity get none.
 
-    Args:
-        axes: where to draw; its scales and limits must be final.
-        ends: the labels and where they stand.
-        side: on which the labels stand.
-        gap: the least distance between two labels, as a share of the height of the panel.
-        look: of the texts, as `Axes.annotate` takes it.
+    The panel's scales and limits must be final; the gap is the least distance of two labels as a share of its height.
     """
     # Limits that follow from what is drawn are found when they are asked for.
     axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
@@ -51,26 +37,13 @@ def beside_ends(
     heights = apart(np.array([place for _, place in here]), gap)
     sign, align = (1, "left") if side == "right" else (-1, "right")
     for (one, _), height in zip(here, heights, strict=True):
-        axes.annotate(
-            one.label,
-            (one.x, float(height)),
-            (sign * _OFF, 0),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            ha=align,
-            va="center",
-            color=one.colour,
-            **({"fontsize": SMALLEST, "annotation_clip": False} | look),
-        )
+        where = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "ha": align, "va": "center"}
+        own = {"color": one.colour, "fontsize": SMALLEST, "annotation_clip": False}
+        axes.annotate(one.label, (one.x, float(height)), (sign * _OFF, 0), **where, **(own | look))
 
 
 def apart(places: Float[np.ndarray, " labels"], gap: float) -> Float[np.ndarray, " labels"]:
-    """Return the places nearest to these, in the same order, of which no two are closer than `gap`.
-
-    Example:
-        >>> apart(np.array([0.5, 0.52, 0.9]), 0.1).round(2).tolist()
-        [0.46, 0.56, 0.9]
-    """
+    """Return the places nearest to these, in the same order, of which no two are closer than `gap`."""
     order = np.argsort(places, kind="stable")
     # Without the gaps the places need only increase: runs that decrease are replaced by their means.
     blocks: list[list[float]] = []
@@ -86,13 +59,5 @@ def apart(places: Float[np.ndarray, " labels"], gap: float) -> Float[np.ndarray,
 
 
 def beside(axes: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], **look: Any) -> None:
-    """Write a small text beside a point.
-
-    Args:
-        axes: where to draw.
-        text: in a line.
-        point: in the coordinates of the data, or in those given as `xycoords`.
-        offset: of the text from the point, in points.
-        look: of the text, as `Axes.annotate` takes it.
-    """
+    """Write a small text beside a point, at an offset in points; `look` is as `Axes.annotate` takes it."""
     axes.annotate(text, point, offset, textcoords="offset points", fontsize=SMALLEST, **look)

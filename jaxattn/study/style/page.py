@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.resources import as_file, files
@@ -23,9 +24,9 @@ from matplotlib.figure import Figure, FigureBase, SubFigure
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
+from jaxattn.study.claims import EXCLUDED, counts_of, doubts
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.style import palette
-from jaxattn.study.style.counting import told
 from jaxattn.study.style.fitting import fit
 
 # In inches: a column and the width of a page, at which nothing is printed smaller than SMALLEST, in points.
@@ -34,6 +35,8 @@ COLUMN, PAGE, SMALLEST = 3.3, 6.75, 7.0
 RUNS = {"W": "$W$", "KQ": r"$KQ^\top$"}
 NORMS = {"frobenius": "Frobenius SVM", "nuclear": "nuclear SVM"}
 
+# More different counts than these are added up, more runs with equal ones are counted instead of named.
+_GROUPS, _NAMES = 4, 3
 # The user's style, a file or a name; None: the project's alone.
 _OWN: ContextVar[str | None] = ContextVar("own", default=None)
 
@@ -50,11 +53,7 @@ def style() -> Iterator[None]:
 
 @contextmanager
 def with_own(own: str | None) -> Iterator[None]:
-    """Apply a user's style on top of the project's inside this context.
-
-    Raises:
-        UsageError: there is no such style, or it cannot be read.
-    """
+    """Apply a user's style on top of the project's inside this context; UsageError if it cannot be read."""
     before = _OWN.set(own)
     # Matplotlib warns of lines that it cannot read, and goes on without them.
     log, warnings = logging.getLogger("matplotlib"), BufferingHandler(capacity=100)
@@ -77,15 +76,11 @@ def with_own(own: str | None) -> Iterator[None]:
 
 def column(height: float) -> Figure:
     """Return an empty figure as wide as a column, 3.3 inches, and of this height in inches; no window opens."""
-    return _figure(COLUMN, height)
+    return full(height, COLUMN)
 
 
-def full(height: float) -> Figure:
+def full(height: float, width: float = PAGE) -> Figure:
     """Return an empty figure as wide as a page, 6.75 inches, and of this height in inches; no window opens."""
-    return _figure(PAGE, height)
-
-
-def _figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
@@ -111,37 +106,20 @@ def bars(axes: Axes, x: ArrayLike, mean: ArrayLike, low: ArrayLike, high: ArrayL
 
 
 def key(axes: Axes | FigureBase, colours: Mapping[str, str], dashes: Mapping[str, Any], **place: Any) -> None:
-    """Draw a key that explains colours and dashes apart, where every colour comes with every dash.
-
-    Args:
-        axes: where to draw: a panel, or a part of the figure that is left to the key.
-        colours: by what they mean.
-        dashes: by what they mean.
-        place: of the key, as `Axes.legend` takes it: loc, ncols, title.
-    """
+    """Draw a key that explains colours and dashes apart, each by what they mean; the place is that of a legend."""
     lines = [Line2D([], [], color=colour, label=label) for label, colour in colours.items()]
     lines += [Line2D([], [], color=palette.GUIDE, linestyle=dash, label=label) for label, dash in dashes.items()]
     axes.legend(handles=lines, **place)
 
 
 def power(value: float) -> str:
-    r"""Return a number with one digit, a small one with its power of ten as a formula.
-
-    Example:
-        >>> print(power(0.04), power(6.3e-72))
-        0.04 $6\times10^{-72}$
-    """
+    r"""Return a number with one digit, a small one with its power of ten as a formula."""
     digit, _, exponent = f"{value:.0e}".partition("e")
     return f"{value:.1g}" if abs(value) >= 1e-3 or not value else rf"${digit}\times10^{{{int(exponent)}}}$"
 
 
 def at_most(value: float) -> str:
-    r"""Return a size with two digits, rounded up, so that "at most" is true of it; a small one as a formula.
-
-    Example:
-        >>> print(at_most(0.00117), at_most(3.0), at_most(8.61e-5))
-        0.0012 3 $8.7\times10^{-5}$
-    """
+    r"""Return a size with two digits, rounded up, so that "at most" is true of it; a small one as a formula."""
     # Rounding makes differences of 0 negative.
     if value <= 0:
         return "0"
@@ -153,17 +131,7 @@ def at_most(value: float) -> str:
 
 
 def span(values: Iterable[float], form: str = "g", unit: str = "") -> str:
-    """Return the smallest and the largest of some numbers in words, once if they are written alike.
-
-    Args:
-        values: the numbers; "-" is returned if there are none.
-        form: how a number is written, as `format` takes it.
-        unit: written behind the last number.
-
-    Example:
-        >>> span([0.991, 0.998], ".2f"), span([16, 16]), span([0.88, 1.0], ".0%")
-        ('0.99 to 1.00', '16', '88% to 100%')
-    """
+    """Return "least to largest" of some numbers, once if written alike: '0.99 to 1.00', '16'; "-" if there are none."""
     numbers = list(values)
     if not numbers:
         return "-"
@@ -179,13 +147,36 @@ def note(figure: Figure, text: str) -> None:
 def add_counts(
     figure: Figure, summaries: Mapping[str, xarray.Dataset], remark: str = "", counted: str = "seeds"
 ) -> None:
-    """Write under a figure how many seeds, or what is `counted`, the runs kept and excluded, then a remark.
-
-    Runs with equal counts stand together, and only reasons for which something is excluded are named; claims.json has
-    the counts of every run.
-    """
+    """Write under a figure how many seeds, or what is `counted`, the runs kept and excluded, then a remark."""
     counts = told({RUNS.get(run, run): one for run, one in summaries.items()}, counted)
     note(figure, f"{counts}\n{remark}" if remark else counts)
+
+
+def told(summaries: Mapping[str, xarray.Dataset], counted: str) -> str:
+    """Return in sentences how many of what is counted (a plural) the runs kept, and excluded for which reason."""
+    every = counts_of(summaries)
+    groups: dict[str, list[str]] = {}
+    for run, counts in every.items():
+        groups.setdefault(_kept(counts, counted), []).append(run)
+    if len(groups) > _GROUPS:
+        sums = sum(map(Counter, every.values()), Counter[str]())
+        return f"{len(every)} runs together: {_kept(sums, counted)}."
+    if len(groups) == 1:
+        ((kept, runs),) = groups.items()
+        number = f"{len(runs)} runs{' x' if 'all kept' in kept else ', each'} "
+        return f"{number if len(runs) > 1 else ''}{kept}."
+    return " ".join(f"{_named(runs)}: {'each ' * (len(runs) > 1)}{kept}." for kept, runs in groups.items())
+
+
+def _kept(counts: Mapping[str, int], counted: str) -> str:
+    excluded = ", ".join(f"{counts[reason]:,} {reason}" for reason in EXCLUDED if counts.get(reason))
+    if not excluded:
+        return f"{counts['attempted']:,} {counted}, all kept{doubts(counts)}"
+    return f"{counts['kept']:,} of {counts['attempted']:,} {counted} kept{doubts(counts)} (excluded: {excluded})"
+
+
+def _named(runs: Sequence[str]) -> str:
+    return f"{len(runs)} runs" if len(runs) > _NAMES else " and ".join(runs)
 
 
 def second(name: str) -> str:
@@ -194,11 +185,7 @@ def second(name: str) -> str:
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write a figure as PNG and PDF, at exactly its own size, and return the paths; neither file holds a date.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """Write a figure as PNG and PDF, at exactly its own size, and return the paths; neither file holds a date."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
     # Resolution and fonts are settings of saving, not of drawing.

@@ -16,18 +16,12 @@ from jaxattn.bias.verdict import CLOSE
 from jaxattn.study.points import Kind, Point
 from jaxattn.study.style import page, palette
 
-__all__ = ["diagram"]
-
 # A cell narrower than this, in inches, has no room for a number; an axis has no room for more labels than this.
 _ROOM, _LABELS = 0.4, 12
 
 
 def diagram(points: Sequence[Point]) -> Figure:
-    """Draw the verdicts of a sweep over one key, or over two: the first one to the right, the second one upwards.
-
-    Args:
-        points: all combinations of the values of these keys.
-    """
+    """Draw the verdicts of a sweep over one key, or over two: the first one to the right, the second one upwards."""
     keys, kinds = list(points[0].setting), [point.kind for point in points]
     values = [_ordered([point.setting[key] for point in points]) for key in keys]
     right, upwards = len(values[0]), len(values[1]) if len(keys) > 1 else 1
@@ -58,20 +52,13 @@ def diagram(points: Sequence[Point]) -> Figure:
         labels = [textwrap.fill(kind.label, 24) for kind, _ in counted]
         joined: dict[Any, Any] = {tuple: HandlerTuple(ndivide=None, pad=0)}
         body.legend(handles, labels, handler_map=joined, loc="outside right upper")
-        figure.suptitle(_finding([(kind.label, count) for kind, count in counted]))
+        (first, most), *others = [(kind.label, count) for kind, count in counted]
+        found = [f"{first} at {most} of {len(points)} settings", *(f"{label} at {count}" for label, count in others)]
+        figure.suptitle(f"verdict: {'; '.join(found)}")
         seeds = page.span((point.ranking.counts["kept"] for point in points if point.ranking), unit=" seeds")
         what = "number: the limit of the margin ratio in the best norm, its median over seeds; " if has_numbers else ""
         page.note(figure, f"{what}a norm is named only if its limit exceeds {CLOSE:g}; {seeds} per setting")
     return figure
-
-
-def _finding(counted: Sequence[tuple[str, int]]) -> str:
-    """Return how many settings have which verdict, in one sentence."""
-    (first, most), *others = counted
-    total = sum(count for _, count in counted)
-    return "verdict: " + "; ".join(
-        [f"{first} at {most} of {total} settings", *(f"{label} at {count}" for label, count in others)]
-    )
 
 
 def _ordered(given: Sequence[str]) -> list[str]:
@@ -84,7 +71,9 @@ def _ordered(given: Sequence[str]) -> list[str]:
 
 def _patches(kind: Kind, left: float, below: float) -> list[Rectangle]:
     """Return the coloured parts of a cell; norms that cannot be told apart share it."""
-    colours = [palette.COLOURS.get(norm) or _other(norm) for norm in kind.norms]
+    # A norm without a colour of its own has the same in each diagram.
+    others = palette.OTHERS
+    colours = [palette.COLOURS.get(norm) or others[sum(map(ord, norm)) % len(others)] for norm in kind.norms]
     colours = colours or ["white" if kind.decided else palette.EXCLUDED]
     width = 1 / len(colours)
     # A hatch has the colour of the edge.
@@ -92,8 +81,3 @@ def _patches(kind: Kind, left: float, below: float) -> list[Rectangle]:
     hatch = None if kind.decided and kind.has_direction else "////" if kind.has_direction else "...."
     look: dict[str, Any] = {"edgecolor": edge, "hatch": hatch, "linewidth": 0.8}
     return [Rectangle((left + k * width, below), width, 1, facecolor=one, **look) for k, one in enumerate(colours)]
-
-
-def _other(norm: str) -> str:
-    # A name has the same colour in each diagram.
-    return palette.OTHERS[sum(map(ord, norm)) % len(palette.OTHERS)]

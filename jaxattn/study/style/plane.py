@@ -31,19 +31,8 @@ def plane(
 ) -> None:
     """Draw tokens, the selected ones as stars, paths, rays, and lines that separate each star from its nearest rival.
 
-    A path is scaled by its own largest length to the panel, since only its direction is compared.
-
-    Args:
-        axes: where to draw.
-        X: tokens of every input.
-        selected: which of them is selected.
-        paths: of `W(k) z_i`.
-        rays: directions of the solution, `W_svm z_i`; none are drawn if None.
-        marked: snapshots of which a dot is drawn on every path, with what stands beside it on the first one.
-
-    Example:
-        >>> axes = Figure().subplots()
-        >>> plots.plane(axes, np.eye(2)[None], np.array([0]), np.ones((1, 5, 2)))
+    A path of `W(k) z_i` is scaled by its own largest length to the panel, since only its direction is compared. Rays
+    are the directions `W_svm z_i`. At marked snapshots there is a dot on every path, named on the first one.
     """
     reach = 1.25 * float(np.abs(X).max())
     for i, look in zip(range(len(X)), cycle(_INPUTS), strict=False):
@@ -68,10 +57,7 @@ def plane(
 
 
 def _name(axes: Axes, dots: np.ndarray, names: list[str], reach: float, away: np.ndarray, of: np.ndarray) -> None:
-    """Write names beside dots, the last first, without those that would stand on one another.
-
-    They stand beside the direction `away`, on the side on which the direction `of` is not.
-    """
+    """Write names beside dots, the last first, unless two would overlap, on the side of `away` on which `of` is not."""
     normal = np.array([-away[1], away[0]]) / np.linalg.norm(away)
     side = -normal if normal @ of > 0 else normal
     look = {

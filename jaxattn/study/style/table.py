@@ -10,13 +10,7 @@ from typing import NamedTuple
 
 
 class Table(NamedTuple):
-    """What an experiment shows in place of a figure.
-
-    Attributes:
-        heads: of the columns.
-        rows: cells as they are printed, one per column; formulas are TeX between dollars.
-        note: sentences below the table: what was compared, and how many problems or texts were kept and excluded.
-    """
+    """What an experiment shows in place of a figure: heads, cells as they are printed, and sentences below."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -24,11 +18,7 @@ class Table(NamedTuple):
 
 
 def markdown(table: Table) -> str:
-    """Return a table as GitHub Markdown, with its note below.
-
-    Raises:
-        ValueError: a row has not one cell per column, or a cell ends a cell or line of Markdown.
-    """
+    """Return a table as GitHub Markdown, with its note below; ValueError for rows and cells that would break it."""
     for row in (table.heads, *table.rows):
         if len(row) != len(table.heads):
             raise ValueError(f"table: expected {len(table.heads)} cells in each row, found {len(row)} in {row}")
@@ -44,17 +34,7 @@ def place(folder: Path, name: str) -> Path:
 
 
 def save(table: Table, folder: Path, name: str) -> Path:
-    """Write a table and return its path.
-
-    Args:
-        table: of an experiment.
-        folder: of the figures.
-        name: of the experiment's configuration.
-
-    Raises:
-        ValueError: it is no table, as `markdown` finds.
-        OSError: the folder cannot be written.
-    """
+    """Write a table, which must be one for `markdown`, and return its path."""
     text, path = markdown(table), place(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)

@@ -28,17 +28,7 @@ def place(folder: Path, name: str) -> Path:
 
 
 def save(content: Mapping[str, Any], folder: Path, name: str) -> Path:
-    """Write a view and return its path.
-
-    Args:
-        content: JSON values.
-        folder: of the figures.
-        name: of the experiment's configuration.
-
-    Raises:
-        ValueError: a value is NaN or infinite, or the file would hold more than `LARGEST` bytes.
-        OSError: the folder cannot be written.
-    """
+    """Write a view, JSON values, and return its path; ValueError for NaN, or for more than `LARGEST` bytes."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     if len(text) > LARGEST:
         raise ValueError(f"{name}: expected a view of at most {LARGEST:,} bytes, found {len(text):,}")

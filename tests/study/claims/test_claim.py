@@ -74,23 +74,19 @@ def test_a_verdict_is_never_given_without_positive_evidence(stated, corrected):
         assert any(one.outcome is not MET for one in corrected)
 
 
-def test_a_correction_that_is_not_decided_is_said_beside_the_refutation():
-    found = judged(OF_OUTCOME[BROKEN][:1], OF_OUTCOME[UNCLEAR][:1], remark="As measured.")
-    assert found.note == "Whether a correction holds is not decided: only so. As measured."
-
-
 def test_a_judgement_without_what_is_asked_for_is_refused():
     met = OF_OUTCOME[MET][0]
     with pytest.raises(ValueError, match="stated: expected at least one criterion, found none"):
         judged(())
-    with pytest.raises(ValueError, match="correction: expected a sentence and criteria for it, or neither"):
-        Judgement((met,), (met,))
-    with pytest.raises(ValueError, match="correction: expected a sentence and criteria for it, or neither"):
-        Judgement((met,), correction="only so.")
+    for corrected, correction in (((met,), ""), ((), "only so.")):
+        with pytest.raises(ValueError, match="correction: expected a sentence and criteria for it, or neither"):
+            Judgement((met,), corrected, correction)
 
 
 def test_the_note_says_why():
-    met, broken = (OF_OUTCOME[outcome][0] for outcome in (MET, BROKEN))
+    met, broken, unclear = (OF_OUTCOME[outcome][0] for outcome in (MET, BROKEN, UNCLEAR))
+    undecided = judged((broken,), (unclear,), remark="As measured.")
+    assert undecided.note == "Whether a correction holds is not decided: only so. As measured."
     assert judged((broken,), (met,), remark="It is 3.").note == "Correction: only so. It is 3."
     assert judged((broken,), (met,)).note == "Correction: only so."
     for stated, corrected in ((met, met), (broken, broken)):
@@ -144,12 +140,6 @@ def test_a_criterion_in_numbers_has_null_for_what_is_not_finite_and_six_digits_i
         {"quantity": "a third", "mean": 0.333333, "low": 0.3, "high": 0.4, "least": 0, "most": 1, "outcome": "met"},
         {"quantity": "b", "mean": None, "low": None, "high": None, "least": 2, "most": None, "outcome": "unclear"},
     ]
-
-
-def test_a_claim_knows_its_experiment():
-    source = Source("paper", "figure 1", Setting.EXACT)
-    assert Claim("name:a", source, "It is so.", judged).experiment == "name"
-    assert Claim("name", source, "It is so.", judged).experiment == "name"
 
 
 def summary(kept=20, steps=1000, **counts):

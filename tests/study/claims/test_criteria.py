@@ -8,17 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from jaxattn.study.claims import (
-    Agreement,
-    Criterion,
-    Number,
-    Outcome,
-    above,
-    agrees,
-    below,
-    between,
-    together,
-)
+from jaxattn.study.claims import Agreement, Criterion, Number, Outcome, above, agrees, below, between, together
 
 MET, BROKEN, UNCLEAR = Outcome.MET, Outcome.BROKEN, Outcome.UNCLEAR
 REALS = st.floats(-1e6, 1e6)
@@ -41,24 +31,18 @@ def criteria(draw, kind=Criterion):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "outcome"),
+    ("outcome", "intervals"),
     [
-        (1.0, 2.0, MET),
-        (1.2, 1.8, MET),
-        (1.5, 1.5, MET),
-        (0.9, 1.5, UNCLEAR),
-        (1.5, 2.1, UNCLEAR),
-        (0.0, 3.0, UNCLEAR),
-        (0.0, 1.0, UNCLEAR),
-        (2.0, 3.0, UNCLEAR),
-        (0.0, 0.999, BROKEN),
-        (2.001, 3.0, BROKEN),
+        (MET, [(1.0, 2.0), (1.2, 1.8), (1.5, 1.5)]),
+        (UNCLEAR, [(0.9, 1.5), (1.5, 2.1), (0.0, 3.0), (0.0, 1.0), (2.0, 3.0)]),
+        (BROKEN, [(0.0, 0.999), (2.001, 3.0)]),
     ],
 )
-def test_the_whole_interval_has_to_lie_on_one_side(low, high, outcome):
-    value = Number((low + high) / 2, low, high)
-    assert between("it", value, 1.0, 2.0).outcome is outcome
-    assert between("it", Number(-value.mean, -high, -low), -2.0, -1.0).outcome is outcome
+def test_the_whole_interval_has_to_lie_on_one_side(outcome, intervals):
+    for low, high in intervals:
+        value = Number((low + high) / 2, low, high)
+        assert between("it", value, 1.0, 2.0).outcome is outcome
+        assert between("it", Number(-value.mean, -high, -low), -2.0, -1.0).outcome is outcome
 
 
 @given(criteria(), st.floats(0, 1))
@@ -79,14 +63,6 @@ def test_an_unclear_outcome_is_one_on_which_numbers_of_the_interval_differ(crite
     found = {Criterion("it", end, criterion.least, criterion.most).outcome for end in ends}
     between_them = low < criterion.least and criterion.most < high
     assert (criterion.outcome is UNCLEAR) == (found == {MET, BROKEN} or between_them)
-
-
-@given(NUMBERS, REALS)
-def test_above_and_below_mirror_each_other(value, threshold):
-    mirrored = Number(-value.mean, -value.high, -value.low)
-    assert above("it", value, threshold).outcome is below("it", mirrored, -threshold).outcome
-    met = {above("it", value, threshold).outcome, below("it", value, threshold).outcome}
-    assert BROKEN not in met or met == {BROKEN, MET}
 
 
 @given(criteria() | criteria(Agreement), st.integers(0, 4))
@@ -113,19 +89,13 @@ def test_numbers_agree_if_zero_is_inside_and_the_interval_is_narrow(agreement):
         assert agreement.outcome is (MET if narrow else UNCLEAR)
 
 
-@pytest.mark.parametrize("off", [(0.28, 0.0), (-0.28, 0.0), (0.29, 0.0), (-0.29, 0.0), (0.0, 0.01)])
-def test_numbers_agree_within_two_standard_errors_of_their_difference(off):
-    pairs = zip(np.add([1.0, 5.0], off), [0.1, 0.001], [1.0, 5.0], strict=True)
-    found = together([agrees("it", mean, error, published, within=1.0) for mean, error, published in pairs])
-    assert found is (MET if abs(off[0]) == 0.28 else BROKEN)
-
-
 @given(REALS, st.floats(0, 1e3), REALS, st.floats(0, 1e3))
 def test_a_measurement_too_coarse_to_tell_agrees_with_nothing(mean, error, published, within):
     found = agrees("it", mean, error, published, within)
-    assert found.value.high - found.value.mean == pytest.approx(2 * math.sqrt(2) * error, abs=1e-9)
+    half, off = 2 * math.sqrt(2) * error, mean - published
+    assert found.value == pytest.approx((off, off - half, off + half), abs=1e-9)
     if found.outcome is MET:
-        assert abs(mean - published) + 2 * math.sqrt(2) * error <= within + 1e-9
+        assert abs(off) + half <= within + 1e-9
     assert agrees("it", published, error + 2 * within + 1, published, within).outcome is UNCLEAR
     assert agrees("it", published, math.inf, published, within).outcome is UNCLEAR
 

@@ -1,6 +1,7 @@
-"""Experiments as values: where they are found, what is missing, and what is judged."""
+"""Experiments as values: where they are found, what is missing, what is judged, and counts of seeds."""
 
 import importlib
+import json
 import sys
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import xarray
 
 from jaxattn.study.claims import (
+    EXCLUDED,
     Claim,
     Experiment,
     Judgement,
@@ -19,11 +21,13 @@ from jaxattn.study.claims import (
     Source,
     Verdict,
     above,
+    counts_of,
     experiment,
-    folders,
     judged,
     not_a_number,
     registry,
+    too_few,
+    total,
 )
 
 KEY = jax.random.key(0)
@@ -74,13 +78,6 @@ def test_a_package_that_an_experiment_needs_and_lacks_is_named_as_such(tmp_path,
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         experiment("mine")
     sys.modules.pop("mine", None)
-
-
-def test_the_experiments_are_the_modules_of_the_topics():
-    paths = folders()
-    assert paths == sorted(paths)
-    assert "jaxattn.experiments.local.rate" in paths
-    assert {path.count(".") for path in paths} == {3}
 
 
 def test_claims_are_ordered_by_id_and_two_of_one_id_are_refused(monkeypatch):
@@ -149,3 +146,24 @@ def test_runs_without_a_seed_are_estimated_where_the_experiment_says_so():
     summaries, found = judged(counted, "a", empty, KEY)
     assert summaries is not None
     assert [judgement.verdict for _, judgement in found] == [Verdict.HOLDS]
+
+
+COUNTS = {"attempted": 11, "kept": 8, "diverged": 1, "infeasible": 2, "unsolved": 0}
+
+
+def test_counts_are_those_of_the_comparison_as_integers_that_json_can_write():
+    one = xarray.Dataset(attrs={name: np.int64(count) for name, count in COUNTS.items()} | {"run": "W"})
+    assert json.loads(json.dumps(counts_of({"W": one}))) == {"W": COUNTS}
+
+
+def test_counts_of_several_runs_add_up():
+    runs = {run: xarray.Dataset(attrs=COUNTS) for run in ("W", "KQ")}
+    assert total(runs) == {name: 2 * count for name, count in COUNTS.items()}
+    assert total({}) == {}
+    assert set(COUNTS) - {"attempted", "kept"} <= set(EXCLUDED)
+
+
+def test_the_least_numbers_are_enough():
+    assert too_few(20) == ""
+    assert too_few(19) == "19 kept seeds are too few to decide; at least 20 are needed."
+    assert too_few(8, 8) == ""

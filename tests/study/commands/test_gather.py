@@ -1,64 +1,18 @@
 """A sweep is gathered with its numbers and their provenance; what is not ours at the place is not touched."""
 
 import json
-import re
 
 import numpy as np
 import pytest
 import xarray
 
-from jaxattn import norms, records
-from jaxattn.study import command, making, runs
+from jaxattn import records
+from jaxattn.study import making, runs
 from jaxattn.study.commands import gather
 from jaxattn.study.configuration import composition
 from jaxattn.study.measuring import comparison
-from jaxattn.study.mistakes import UsageError
-from tests.instances import all_within
 
 TINY = ["seeds=3", "steps=20", "data.n=2", "data.T=3", "snapshots.every=20"]
-
-
-@pytest.fixture
-def no_work(monkeypatch):
-    """Nothing may be composed, solved or read."""
-
-    def refuse(*given):
-        raise AssertionError(given)
-
-    for module, name in ((composition, "expand"), (composition, "compose"), (making, "measured")):
-        monkeypatch.setattr(module, name, refuse)
-
-
-def with_notes(place):
-    place.mkdir()
-    (place / "notes.txt").write_text("of years")
-
-
-@pytest.mark.parametrize("put", [with_notes, lambda place: place.write_text("a file")])
-def test_what_no_gather_wrote_is_refused_before_any_work_and_not_touched(put, tmp_path, no_work, capsys):
-    put(tmp_path / "own")
-    before = all_within(tmp_path)
-    with pytest.raises(SystemExit) as ended:
-        command.main(["gather", "seeds=3", "--to", str(tmp_path / "own")])
-    assert ended.value.code == 2
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1
-    assert f"{tmp_path / 'own'}: expected nothing there, or a store that jaxattn wrote" in message
-    assert all_within(tmp_path) == before
-
-
-def test_an_unknown_norm_is_named_with_the_known_ones_before_any_work(tmp_path, no_work, capsys):
-    with pytest.raises(SystemExit) as ended:
-        command.main(["gather", "seeds=3", "--norms", "frobenius,spectrall", "--to", str(tmp_path / "sweep.zarr")])
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert re.search(r"norm: expected one of \[.*'frobenius', .*'spectral'\], .*, or a Norm, found 'spectrall'", said)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_norms_for_an_experiment_with_its_own_measure_are_refused():
-    with pytest.raises(UsageError, match=r"--norms: expected a sweep without an experiment.*found jaxattn"):
-        gather.gather(["experiment=rate"], [norms.spectral])
 
 
 SWEEP = [
@@ -205,23 +159,33 @@ def test_a_sweep_with_excluded_seeds_is_written_and_read(tmp_path):
     np.testing.assert_array_equal(known, dataset["kept"])
 
 
-def test_a_sweep_of_which_every_seed_is_excluded_is_written_and_read(tmp_path, monkeypatch):
+@pytest.fixture
+def gathered(tmp_path, monkeypatch):
+    """Gathers two runs, which are measured like this."""
+
+    def gathered(measured):
+        monkeypatch.setattr(making, "measured", measured)
+        monkeypatch.setattr(runs, "is_recorded", lambda config: True)
+        monkeypatch.setattr(records, "attributes", lambda path: {"fingerprint": "abc"})
+        gather.main(["data.d=3,4", "--to", str(tmp_path / "sweep.zarr")])
+        return records.load_dataset(tmp_path / "sweep.zarr")
+
+    return gathered
+
+
+def test_a_sweep_of_which_every_seed_is_excluded_is_written_and_read(gathered):
     found = xarray.Dataset(
         {"status": (("attempt", "norm"), np.full((3, 1), 2)), "rank": (("seed", "norm"), np.zeros((0, 1), int))},
         {"attempt": np.arange(3), "seed": np.zeros(0, int), "norm": np.array(["frobenius"], object)},
         {"attempted": 3, "kept": 0, "diverged": 0, "infeasible": 3, "unsolved": 0, "run": "W"},
     )
-    monkeypatch.setattr(making, "measured", lambda config: found)
-    monkeypatch.setattr(runs, "is_recorded", lambda config: True)
-    monkeypatch.setattr(records, "attributes", lambda path: {"fingerprint": "abc", "revision": "1", "versions": "{}"})
-    gather.main(["data.d=3,4", "--to", str(tmp_path / "sweep.zarr")])
-    dataset = records.load_dataset(tmp_path / "sweep.zarr")
+    dataset = gathered(lambda config: found)
     assert (dataset["infeasible"].values.tolist(), dataset.sizes["seed"]) == ([3, 3], 0)
     assert dataset["data.d"].values.tolist() == [3, 4]
 
 
 @pytest.mark.parametrize("dims", [("seed", "norm", "snapshot"), ("seed", "snapshot")])
-def test_margin_ratios_are_gathered_with_what_they_are(tmp_path, monkeypatch, dims):
+def test_margin_ratios_are_gathered_with_what_they_are(gathered, dims):
     sizes = {"seed": 2, "norm": 1, "snapshot": 3}
     ratios = [np.linspace(k, k + 0.5, 6).reshape([sizes[name] for name in dims]) for k in range(2)]
     left = iter(ratios)
@@ -233,10 +197,6 @@ def test_margin_ratios_are_gathered_with_what_they_are(tmp_path, monkeypatch, di
             {"attempted": 2, "kept": 2, "diverged": 0, "infeasible": 0, "unsolved": 0, "run": "W"},
         )
 
-    monkeypatch.setattr(making, "measured", measured)
-    monkeypatch.setattr(runs, "is_recorded", lambda config: True)
-    monkeypatch.setattr(records, "attributes", lambda path: {})
-    gather.main(["data.d=3,4", "--to", str(tmp_path / "sweep.zarr")])
-    found = records.load_dataset(tmp_path / "sweep.zarr")["margin_ratio"]
+    found = gathered(measured)["margin_ratio"]
     np.testing.assert_array_equal(found.transpose("run", *dims), ratios)
     assert found.attrs == {"units": "1", "long_name": "normalized margin of W as a share of the largest possible one"}

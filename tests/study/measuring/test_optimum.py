@@ -13,13 +13,9 @@ from tests.instances import T, d, lane, n
 from tests.recorded import problem_of, recorded
 
 
-def of_equal_scores(path):
-    law, kept = partial(data.spread_scores, n=n, T=T, d=d, spread=0.0), schedule.Logarithmically(2)
-    return recorded(path, law, optimizer=descent.gd(0.5), seeds=5, steps=20, snapshots=kept, record_every=10)
-
-
 def test_seeds_without_an_optimum_are_left_out_by_reason(tmp_path):
-    record = of_equal_scores(tmp_path)
+    law, snapshots = partial(data.spread_scores, n=n, T=T, d=d, spread=0.0), schedule.Logarithmically(2)
+    record = recorded(tmp_path, law, optimizer=descent.gd(0.5), seeds=5, steps=20, snapshots=snapshots)
     changed = record.copy(deep=True)
     changed["W"].values[1] = np.nan
     best = int(tokens.optimal(problem_of(record, 2))[0])
@@ -30,6 +26,5 @@ def test_seeds_without_an_optimum_are_left_out_by_reason(tmp_path):
     np.testing.assert_array_equal(found.problems.X, record["X"].values[[0, 3, 4]])
     alone = lane(found.problems, 1)
     np.testing.assert_array_equal(found.alpha[1], tokens.optimal(alone))
-    assert float(
-        svm.margins(svm.token_constraints(alone, found.alpha[1]), jnp.asarray(found.W[1])).min()
-    ) == pytest.approx(1)
+    rows = svm.token_constraints(alone, found.alpha[1])
+    assert float(svm.margins(rows, jnp.asarray(found.W[1])).min()) == pytest.approx(1)

@@ -53,19 +53,9 @@ def test_other_parameters_are_refused():
 
 
 def setting(**given):
-    values = {
-        "law": partial(data.sphere, **SIZES),
-        "initial": initial.several,
-        "optimizer": descent.normalized_gd(0.1, floor=0.0, penalty=0.0),
-        "loss": losses.logistic,
-        "head": linear,
-        "seeds": 3,
-        "key": 0,
-        "steps": 20,
-        "snapshots": Logarithmically(4),
-        "model": models.summed(2),
-        "noise": descent.minibatches(2),
-    }
+    values = {"law": partial(data.sphere, **SIZES), "initial": initial.several, "loss": losses.logistic, "head": linear}
+    values |= {"optimizer": descent.normalized_gd(0.1, floor=0.0, penalty=0.0), "seeds": 3, "key": 0, "steps": 20}
+    values |= {"snapshots": Logarithmically(4), "model": models.summed(2), "noise": descent.minibatches(2)}
     return Training(**values | given)
 
 

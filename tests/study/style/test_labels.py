@@ -13,9 +13,7 @@ def test_labels_keep_their_order_and_distance(places):
     order = np.argsort(places, kind="stable")
     assert (np.diff(found[order]) >= 0.1 - 1e-12).all()
     assert np.mean(found) == pytest.approx(np.mean(places)) if places else True
-
-
-def test_labels_with_room_stand_at_their_points():
+    # Those with room stand at their points.
     np.testing.assert_allclose(labels.apart(np.array([0.8, 0.2]), 0.1), [0.8, 0.2])
 
 

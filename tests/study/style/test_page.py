@@ -49,26 +49,20 @@ def test_small_and_cut_texts_are_found_and_hidden_ones_are_not():
         figure = page.column(3.0)
         axes = figure.subplots()
         axes.set_title("title")
-        assert fitting.smallest_text(figure) == page.SMALLEST
+        assert min(line.size for line in fitting.drawn_texts(figure)) == page.SMALLEST
         axes.text(0.5, 0.5, "tiny", fontsize=5)
         axes.text(0.5, 0.5, "hidden", fontsize=4, visible=False)
         axes.text(1.0, 0.5, "over the edge", in_layout=False)
-        assert fitting.smallest_text(figure) == 5
-    assert [line.text for line in fitting.drawn_texts(figure) if line.cut] == ["over the edge"]
+        lines = fitting.drawn_texts(figure)
+    assert min(line.size for line in lines) == 5
+    assert [line.text for line in lines if line.cut] == ["over the edge"]
 
 
 @pytest.mark.parametrize(
     ("value", "written"),
     [
-        (0.00117, "0.0012"),
-        (0.0012, "0.0012"),
-        (0.00120001, "0.0013"),
-        (0.0999, "0.1"),
-        (7.0, "7"),
-        (8.61e-5, r"$8.7\times10^{-5}$"),
-        (9.99e-5, r"$1.0\times10^{-4}$"),
-        (0.0, "0"),
-        (-1e-16, "0"),
+        *((0.00117, "0.0012"), (0.0012, "0.0012"), (0.00120001, "0.0013"), (0.0999, "0.1"), (7.0, "7")),
+        *((8.61e-5, r"$8.7\times10^{-5}$"), (9.99e-5, r"$1.0\times10^{-4}$"), (0.0, "0"), (-1e-16, "0")),
     ],
 )
 def test_what_is_at_most_is_rounded_up(value, written):

@@ -66,8 +66,7 @@ def test_each_kind_has_a_cell_of_its_own_and_an_entry_in_the_legend(points):
     title = " ".join(figure.get_suptitle().split())
     assert title.startswith("verdict: max at 2 of 8 settings; ")
     assert all(f"{one} at " in title for one in said)
-    assert all(not line.cut for line in fitting.drawn_texts(figure))
-    assert fitting.smallest_text(figure) >= page.SMALLEST
+    assert all(not line.cut and line.size >= page.SMALLEST for line in fitting.drawn_texts(figure))
 
 
 def test_one_key_is_a_strip_and_many_values_have_fewer_labels_and_no_numbers(ranking):
