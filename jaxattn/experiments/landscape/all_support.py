@@ -230,10 +230,7 @@ def _front(runs: Datasets) -> Judgement:
     failed = "starts in front that leave an input behind, exact direction"
     label = "1 - cos at the end, starts in front, exact direction"
     return Judgement(
-        [
-            below(failed, Number.exact(float(direction["failed"])), 0),
-            below(label, number(direction, "close"), _CLOSE),
-        ],
+        [below(failed, Number.exact(float(direction["failed"])), 0), below(label, number(direction, "close"), _CLOSE)],
         remark=f"{int(direction['ready'])} starts have positive margins only.",
         expected={label: 0.0},
         undecided=too_few(int(direction["ready"]), _FEW),

@@ -16,17 +16,7 @@ from jaxattn.experiments.landscape.global_probability.measure import measure
 from jaxattn.experiments.landscape.outcomes import WEIGHTS, by_weights
 from jaxattn.experiments.landscape.rising import Curve, points, trend
 from jaxattn.study import claims
-from jaxattn.study.claims import (
-    Claim,
-    Datasets,
-    Experiment,
-    Judgement,
-    Judgements,
-    Number,
-    below,
-    between,
-    claim,
-)
+from jaxattn.study.claims import Claim, Datasets, Experiment, Judgement, Judgements, Number, below, between, claim
 from jaxattn.study.estimates import estimated, exact, share
 from jaxattn.study.style import page, palette
 
@@ -144,9 +134,7 @@ def _independent(runs: Datasets) -> Judgement:
     return Judgement(
         (
             below(
-                f"probabilities that differ by more than {_BEYOND} standard errors",
-                Number.exact(len(beyond)),
-                allowed,
+                f"probabilities that differ by more than {_BEYOND} standard errors", Number.exact(len(beyond)), allowed
             ),
             below("largest difference of a probability, in standard errors,", far, _FAR),
             *(

@@ -28,11 +28,7 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     if (run["trap_gradient"] < 0).any() or (run["trap_least"] > run["trap_largest"]).any():
         raise ValueError("trap: expected norms of at least 0 and ordered eigenvalues, found others")
     estimates = estimated(
-        run,
-        key,
-        mean_least=mean(run["least"]),
-        mean_negative=mean(run["negative"]),
-        turns_away=share(run["least"] < 0),
+        run, key, mean_least=mean(run["least"]), mean_negative=mean(run["negative"]), turns_away=share(run["least"] < 0)
     )
     return run.assign(dict(estimates.data_vars))
 
@@ -66,11 +62,7 @@ def _equal(runs: Datasets) -> Judgement:
     )
 
 
-@claim(
-    "no-stationary-point:needed",
-    _OURS,
-    "Without equal scores, -<grad L(W), W_mm> is negative at some W.",
-)
+@claim("no-stationary-point:needed", _OURS, "Without equal scores, -<grad L(W), W_mm> is negative at some W.")
 def _needed(runs: Datasets) -> Judgement:
     free = runs["free"]
     return Judgement(

@@ -18,12 +18,7 @@ from jaxattn.study.style.rows import Column, draw_rows, grouped
 
 # By increasing step.
 _DASHES = (":", "-")
-_LOSSES = {
-    "logistic": "logistic",
-    "cross_entropy": "cross entropy",
-    "printed": "as printed",
-    "turned": "sign reversed",
-}
+_LOSSES = {"logistic": "logistic", "cross_entropy": "cross entropy", "printed": "as printed", "turned": "sign reversed"}
 _STEPS = {"scale_free_gd": "normalized", "gd": "plain"}
 _ERROR = "direction error,\n1 - cos"
 
