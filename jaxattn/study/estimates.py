@@ -22,6 +22,7 @@ from jaxattn.study.claims.criteria import Number
 
 __all__ = [
     "Estimator",
+    "added",
     "estimated",
     "exact",
     "exponents",
@@ -175,6 +176,11 @@ def number(estimates: xarray.Dataset, name: str, at: int | None = None, **where:
     if f"{name}_low" not in here:
         return Number.exact(value)
     return Number(value, float(here[f"{name}_low"]), float(here[f"{name}_high"]))
+
+
+def added(runs: Mapping[str, xarray.Dataset], count: str) -> int:
+    """Return a count of several runs, added up."""
+    return sum(int(run[count]) for run in runs.values())
 
 
 def _by_seed(values: xarray.DataArray) -> tuple[np.ndarray, xarray.DataArray]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import jax
 import numpy as np
 from jaxtyping import Bool
 
@@ -23,3 +26,8 @@ def count(kept: Bool[np.ndarray, " seeds"], **reasons: Bool[np.ndarray, " seeds"
         counts[reason] = int((others & applies).sum())
         others = others & ~applies
     return counts | {"unsolved": int(others.sum())}
+
+
+def only(kept: Bool[np.ndarray, " seeds"], tree: Any) -> Any:
+    """Return a tree of arrays over seeds with the kept seeds alone."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], tree)

@@ -7,8 +7,7 @@ import pytest
 import xarray
 
 from jaxattn import data
-from jaxattn.experiments.language.lm_lemmas.claims import SHARP
-from jaxattn.experiments.language.lm_lemmas.measure import BOUNDS, DISTANCES, LABELS, RADII, measure
+from jaxattn.experiments.language.lm_lemmas import BOUNDS, DISTANCES, LABELS, RADII, SHARP, measure
 from jaxattn.study.settings.texts import Texts
 from tests.experiments.language.text_records import in_memory
 

@@ -6,8 +6,7 @@ import pytest
 import xarray
 
 from jaxattn import language
-from jaxattn.experiments.language.lm_margins.claims import CLAIMS, SOLVED, summarize
-from jaxattn.experiments.language.lm_margins.measure import measure
+from jaxattn.experiments.language.lm_margins import EXPERIMENT, SOLVED, measure, summarize
 from jaxattn.study.settings import texts
 from tests.experiments.language.text_records import drawn_record
 
@@ -91,10 +90,10 @@ def test_a_margin_that_falls_does_not_increase_throughout():
     run["least"].values[:, 1] -= 0.3
     summary = summarize({"texts": run}, jax.random.key(0))
     np.testing.assert_allclose(summary["texts"][f"short {SOLVED[0]}"][-1], 0.005 / 0.4, atol=1e-3)
-    verdicts = {claim.id: claim.judge(summary).verdict for claim in CLAIMS}
+    verdicts = {claim.id: claim.judge(summary).verdict for claim in EXPERIMENT.claims}
     # Short of 0 where words conflict, the margin is maximal on the other texts only.
     run["least"].values[SEEDS // 2 :] -= 0.05
     conflict = summarize({"texts": run}, jax.random.key(0))
-    assert CLAIMS[1].judge(conflict).verdict == "holds with a correction"
+    assert EXPERIMENT.claims[1].judge(conflict).verdict == "holds with a correction"
     assert verdicts["lm-margins:maximal"] == "holds"
     assert verdicts["lm-margins:throughout"] == "does not hold"

@@ -9,8 +9,7 @@ import pytest
 import xarray
 
 from jaxattn import data, descent, language, losses, metrics, records, svm
-from jaxattn.experiments.language.lm_prefix.claims import estimate
-from jaxattn.experiments.language.lm_prefix.measure import measure
+from jaxattn.experiments.language.lm_prefix import estimate, measure
 from jaxattn.experiments.language.started import Normal, StartedTraining, asking
 from jaxattn.study.settings import recording, schedule
 

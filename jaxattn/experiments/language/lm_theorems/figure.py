@@ -9,7 +9,7 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from jaxattn.experiments.language import outcomes
+from jaxattn.experiments.language import arrival
 from jaxattn.experiments.language.lm_theorems.claims import delta, furthest, paths
 from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
@@ -113,7 +113,7 @@ def _outcomes(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
         _left([run for run in ends if run.attrs["loss"] == loss]) for loss in ("logistic", "cross_entropy")
     )
     title = f"(d) any start: with the logistic loss, {logistic}\nleave prefixes unserved (cross entropy: {entropy})"
-    draw_rows(axes, columns, outcomes.parts(ends, "texts"), title=title, xlabel="share of texts")
+    draw_rows(axes, columns, arrival.parts(ends, "texts"), title=title, xlabel="share of texts")
 
 
 def _left(ends: Sequence[xarray.Dataset]) -> str:
