@@ -8,7 +8,7 @@ import xarray
 
 from jaxattn import svm
 from jaxattn.experiments.language import text_solutions
-from jaxattn.experiments.language.lm_cosine.claims import estimate
+from jaxattn.experiments.language.lm_cosine import estimate
 from jaxattn.experiments.language.lm_cosine.measure import measure
 from jaxattn.study.claims import not_a_number
 from jaxattn.study.settings import texts

@@ -128,9 +128,8 @@ def _all_support(runs: Datasets) -> Judgement:
             *rise.criteria(increase, _POINTS),
             below("runs with all tokens as support vectors, local but not global", Number.exact(only_local), 0),
         ),
-        remark="Support vectors are those of the Att-SVM of the tokens that each run selects. "
-        f"{rise.remark(_POINTS)} {only_local} runs with all tokens as support vectors are local but not "
-        "global.",
+        remark=f"Support vectors are those of the Att-SVM of the tokens that each run selects. {rise.remark(_POINTS)} "
+        f"{only_local} runs with all tokens as support vectors are local but not global.",
         numbers=_numbers(summaries, "all_support", "all support"),
         undecided="" if only_local else rise.undecided,
     )

@@ -257,9 +257,8 @@ def _tied(runs: Datasets) -> Judgement:
         stated=tends + all_below(others, last, "infeasible_astray", 0),
         corrected=tends,
         correction="the limit is the tied hard margin of the words that continue to receive attention. With the "
-        f"largest step, {astray} of {texts} texts keep other words than those of least risk. Such words "
-        "are locally optimal: the better word is so far behind along their direction that its share of "
-        "the gradient vanishes.",
+        f"largest step, {astray} of {texts} texts keep other words than those of least risk. Such words are locally "
+        "optimal: the better word is so far behind along their direction that its share of the gradient vanishes.",
         remark="1 - cos is with the hard margin of the words that continue to receive attention.",
         numbers=numbers,
         expected=_expected(numbers),

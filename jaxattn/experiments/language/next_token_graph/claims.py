@@ -186,9 +186,8 @@ CLAIMS = (
         "selected tokens, the words that follow.",
         (_Asked("relative distance of the two solutions", "sets_apart", _SAME),),
         lambda chosen: (
-            "This follows from the definitions: every input contains every word, so the words that follow k "
-            "form one component, which comes before all others. The limit is then that of lm-cosine:mixed, W_fin + C "
-            "W_sets."
+            "This follows from the definitions: every input contains every word, so the words that follow k form one "
+            "component, which comes before all others. The limit is then that of lm-cosine:mixed, W_fin + C W_sets."
         ),
         "with_all_words",
         Kind.CHECK,
