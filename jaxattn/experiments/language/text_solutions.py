@@ -20,7 +20,7 @@ C = 10.0
 def read(record: xarray.Dataset) -> tuple[language.Choices, Bool[np.ndarray, " seeds"]]:
     """Return the texts of a record, and which of their weights stayed finite."""
     texts = choices_of({str(name): record[name].values for name in record.data_vars})
-    return texts, np.isfinite(record["pairs"].values).all(axis=(1, 2))
+    return texts, np.asarray(np.isfinite(record["pairs"].values).all(axis=(1, 2)))
 
 
 def is_solved(*solutions: svm.Solution) -> Bool[np.ndarray, " seeds"]:
@@ -85,7 +85,7 @@ def solutions(record: xarray.Dataset, solver: svm.Solver | None = None) -> TextS
     counts = exclusions.count(kept, diverged=~finite)
     if not kept.any():
         raise ValueError(f"expected a text of which hard and soft problem are decided, found counts {counts}")
-    return TextSolutions(kept, *exclusions.only(kept, (texts, *solved)), counts)
+    return TextSolutions(kept, *exclusions.only(kept, (texts, *solved)), counts=counts)
 
 
 def _soft(choices: language.Choices) -> svm.Constraints:

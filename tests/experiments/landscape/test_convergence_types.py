@@ -1,6 +1,5 @@
 """Types of convergence: synthetic runs, and how records are classified."""
 
-import importlib
 import itertools
 
 import jax
@@ -9,13 +8,12 @@ import pytest
 import xarray
 
 from jaxattn import svm, tokens
+from jaxattn.experiments.landscape import convergence_types
 from jaxattn.experiments.landscape.convergence_types import estimate, measure
 from jaxattn.svm import Status
 from tests import instances
 from tests.recorded import ended
 
-# The package's `measure` is the function.
-MEASURING = importlib.import_module("jaxattn.experiments.landscape.convergence_types.measure")
 VERDICTS = {
     "convergence-types:global": "holds",
     "convergence-types:local": "holds with a correction",
@@ -73,7 +71,7 @@ def test_runs_that_end_at_tokens_that_are_not_local_are_trained_on():
 
 @pytest.mark.slow
 def test_records_are_classified_by_the_solution_that_selects_their_tokens(monkeypatch):
-    monkeypatch.setattr(MEASURING, "_ROUNDS", ())
+    monkeypatch.setattr(convergence_types, "_ROUNDS", ())
     problems = instances.problems(6)
     alpha = np.array(jax.random.randint(jax.random.key(1), (6, instances.n), 0, instances.T))
     alpha[0] = tokens.optimal(instances.lane(problems, 0))
@@ -102,7 +100,7 @@ def test_records_are_classified_by_the_solution_that_selects_their_tokens(monkey
 
 @pytest.mark.slow
 def test_factors_are_local_by_the_neighbours_of_the_nuclear_solution_too(monkeypatch):
-    monkeypatch.setattr(MEASURING, "_ROUNDS", ())
+    monkeypatch.setattr(convergence_types, "_ROUNDS", ())
     problems = instances.problems(6)
     alpha = np.asarray(jax.random.randint(jax.random.key(3), (6, instances.n), 0, instances.T))
     constraints = jax.vmap(svm.token_constraints)(problems, alpha)
