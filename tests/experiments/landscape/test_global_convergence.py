@@ -9,10 +9,8 @@ import pytest
 import xarray
 
 from jaxattn import Problem, data, descent, heads, initial, losses, metrics, records, svm, tokens
-from jaxattn.experiments.landscape.global_convergence.basins import predicted
-from jaxattn.experiments.landscape.global_convergence.claims import CLAIMS
-from jaxattn.experiments.landscape.global_convergence.estimates import summarize
-from jaxattn.experiments.landscape.global_convergence.measure import measure
+from jaxattn.experiments.landscape.global_convergence.claims import CLAIMS, summarize
+from jaxattn.experiments.landscape.global_convergence.measure import measure, predicted
 from jaxattn.experiments.landscape.global_convergence.record import Basins, Far
 from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import recording, schedule

@@ -248,10 +248,10 @@ def _texts(axes: Axes, runs: Sequence[xarray.Dataset], kind: str) -> None:
 def _key(part: SubFigure) -> None:
     """Explain colours, dashes, markers and the dotted line above all panels."""
     lines = [Line2D([], [], color=colour, label=f"candidates: {name}") for name, colour in _COLOURS.items()]
-    grey = {"color": palette.GUIDE}
     for d, dash in _DASHES.items():
-        lines.append(Line2D([], [], linestyle=dash, marker=_MARKERS[d], label=f"$d = {d}$", **grey, **_LIMIT))
-    lines.append(Line2D([], [], label="few: at most half", **grey, **_FEW))
+        look = _LIMIT | {"linestyle": dash, "marker": _MARKERS[d], "label": f"$d = {d}$"}
+        lines.append(Line2D([], [], color=palette.GUIDE, **look))
+    lines.append(Line2D([], [], color=palette.GUIDE, label="few: at most half", **_FEW))
     part.legend(handles=lines, loc="center", ncols=len(lines), columnspacing=1.1)
 
 

@@ -76,8 +76,7 @@ def _curves(axes: Axes, runs: Sequence[xarray.Dataset], name: str) -> list[xarra
     """Draw a band for every run with texts of this kind, and return these runs."""
     drawn = [run for run in runs if name in run]
     for run in drawn:
-        curve = (run[part].values for part in ("time", name, f"{name}_low", f"{name}_high"))
-        page.band(axes, *curve, **_look(run, runs))
+        page.course(axes, run, name, "time", **_look(run, runs))
     axes.set(xlabel=r"time $\eta k$", xscale="log")
     return drawn
 
