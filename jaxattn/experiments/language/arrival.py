@@ -118,22 +118,17 @@ def _ended(
 
 
 class Outcomes(NamedTuple):
-    """The outcome of every start.
+    """The outcome of every start."""
 
-    Attributes:
-        arrived: all prefixes are served, and W is near W_mm.
-        left: prefixes are unserved: W is near the solution of what it keeps, and the next word of every other prefix is
-            behind by more than the margin along it.
-        moving: neither.
-        unexplained: prefixes are unserved although less behind.
-        opposed: moving, and W has a negative correlation with W_mm.
-    """
-
+    # All prefixes are served, and W is near W_mm.
     arrived: Bool[np.ndarray, " seed"]
+    # W is near the solution of what it keeps, and each unserved prefix is behind by more than the margin along it.
     left: Bool[np.ndarray, " seed"]
+    # Neither; and of these, with a negative correlation of W and W_mm.
     moving: Bool[np.ndarray, " seed"]
-    unexplained: Bool[np.ndarray, " seed"]
     opposed: Bool[np.ndarray, " seed"]
+    # Prefixes are unserved although less behind.
+    unexplained: Bool[np.ndarray, " seed"]
 
 
 def outcomes(run: xarray.Dataset) -> Outcomes:
@@ -142,7 +137,8 @@ def outcomes(run: xarray.Dataset) -> Outcomes:
     arrived = ~unserved & (run["off"].values[:, -1] <= NEAR)
     left = unserved & (run["off_kept"].values <= NEAR) & (behind > _MARGIN)
     moving = ~arrived & ~left
-    return Outcomes(arrived, left, moving, unserved & (behind <= _MARGIN), moving & (run["off"].values[:, -1] > 1))
+    opposed = moving & (run["off"].values[:, -1] > 1)
+    return Outcomes(arrived, left, moving, opposed, unserved & (behind <= _MARGIN))
 
 
 def elsewhere(what: str, ends: Datasets) -> Criterion:

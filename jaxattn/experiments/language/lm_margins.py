@@ -228,7 +228,6 @@ _OVER_NORM = "the smallest margin over the norm of W"
     needs=TRAINED,
 )
 def _maximal(runs: Datasets) -> Judgement:
-    """At the end the smallest margin over the norm must be nearly as large as possible, for both kinds of texts."""
     summary = runs["texts"]
     most = dict(zip(SOLVED, (1 - _MAXIMAL, _AT_ZERO), strict=True))
     units = dict(zip(SOLVED, ("as a share of the largest value", "below the largest value, 0"), strict=True))
@@ -261,7 +260,6 @@ def _maximal(runs: Datasets) -> Judgement:
     needs=TRAINED,
 )
 def _throughout(runs: Datasets) -> Judgement:
-    """The mean of the smallest margin over the norm may fall between no two snapshots."""
     summary = runs["texts"]
     snapshots = range(1, summary.sizes["snapshot"])
     return Judgement(

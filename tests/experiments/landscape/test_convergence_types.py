@@ -5,13 +5,13 @@ import itertools
 import jax
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import svm, tokens
 from jaxattn.experiments.landscape import convergence_types
 from jaxattn.experiments.landscape.convergence_types import estimate, measure
 from jaxattn.svm import Status
 from tests import instances
+from tests.experiments.synthetic import synthetic
 from tests.recorded import ended
 
 VERDICTS = {
@@ -38,14 +38,14 @@ def run(weights, d, globally, locally, support, own=200, unsaturated=0):
     """A run with these numbers of seeds of each kind, the first ones of 200; one more is unsolved."""
     seed = np.arange(200)
     ends = {"saturated": 200 - unsaturated, "globally": globally, "locally": locally, "all_support": support}
-    return xarray.Dataset(
-        {name: ("seed", seed < end) for name, end in (ends | {"locally_own": own, "trained_on": 1}).items()}
-        | {"remains": ("seed", np.zeros(200, bool))}
-        | {"nearest": ("seed", np.full(200, 1.5))},
-        {"seed": seed},
+    ends |= {"locally_own": own, "trained_on": 1}
+    return synthetic(
+        200,
         {"weights": weights, "data.n": 5, "data.T": 5, "data.d": d, "steps": 1500}
-        | {"attempted": 201, "kept": 200 - unsaturated, "diverged": 0, "ambiguous": unsaturated}
-        | {"infeasible": 0, "unsolved": 1},
+        | {"attempted": 201, "kept": 200 - unsaturated, "ambiguous": unsaturated, "unsolved": 1},
+        **{name: seed < end for name, end in ends.items()},
+        remains=np.zeros(200, bool),
+        nearest=1.5,
     )
 
 

@@ -2,11 +2,11 @@
 
 import jax
 import numpy as np
-import xarray
 
 from jaxattn import svm, tokens
 from jaxattn.experiments.landscape.global_probability import EXPERIMENT, by_chance, difference, estimate, measure
 from tests import instances
+from tests.experiments.synthetic import synthetic
 from tests.recorded import ended
 
 VERDICTS = {
@@ -37,12 +37,12 @@ def measured():
 def run(weights, n, T, d, share, seeds=4000, unsaturated=0):
     """A run in which this share of the seeds, the first ones, is at the optimal tokens."""
     seed = np.arange(seeds)
-    return xarray.Dataset(
-        {"saturated": ("seed", seed >= unsaturated), "globally": ("seed", seed < share * seeds)}
-        | {"margin": ("seed", np.ones(seeds))},
-        {"seed": seed},
-        {"weights": weights, "data.n": n, "data.T": T, "data.d": d, "steps": 1500}
-        | {"attempted": seeds, "kept": seeds - unsaturated, "diverged": 0, "ambiguous": unsaturated},
+    settings = {"weights": weights, "data.n": n, "data.T": T, "data.d": d, "steps": 1500}
+    return synthetic(
+        seeds,
+        settings | {"kept": seeds - unsaturated, "ambiguous": unsaturated},
+        saturated=seed >= unsaturated,
+        globally=seed < share * seeds,
     )
 
 

@@ -3,12 +3,12 @@
 import jax
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import language
 from jaxattn.experiments.language.lm_margins import EXPERIMENT, SOLVED, measure, summarize
 from jaxattn.study.settings import texts
 from tests.experiments.language.text_records import drawn_record
+from tests.experiments.synthetic import synthetic
 
 STEPS = np.array([1, 100, 10_000])
 SEEDS = 24
@@ -29,18 +29,18 @@ def measured():
     margins = np.where(others[:, None], end + 0.1 * rng.normal(size=end.shape), 0.0)
     largest = np.where(feasible.ravel(), 0.4, 0.0)
     least = largest[:, None] - np.linspace(0.2, 0.005, len(STEPS)) - 1e-4 * rng.uniform(size=(SEEDS, 1))
-    run = xarray.Dataset(
-        {
-            "margins": (("seed", "shown", "prefix", "word"), margins),
-            "others": (("seed", "prefix", "word"), others),
-            "follows": (("seed", "prefix", "word"), follows),
-            "weight": (("seed", "prefix"), np.broadcast_to([2.0, 1.0], (SEEDS, 2))),
-            "feasible": ("seed", feasible.ravel()),
-            "least": (("seed", "snapshot"), least),
-            "largest": ("seed", largest),
-        },
-        {"seed": np.arange(SEEDS), "shown": STEPS, "snapshot": STEPS},
-        {"steps": int(STEPS[-1]), "attempted": SEEDS, "kept": SEEDS, "diverged": 0, "unsolved": 0},
+    words = "seed", "prefix", "word"
+    run = synthetic(
+        SEEDS,
+        {"steps": int(STEPS[-1])},
+        {"shown": STEPS, "snapshot": STEPS},
+        margins=(("seed", "shown", "prefix", "word"), margins),
+        others=(words, others),
+        follows=(words, follows),
+        weight=(("seed", "prefix"), np.broadcast_to([2.0, 1.0], (SEEDS, 2))),
+        feasible=feasible.ravel(),
+        least=least,
+        largest=largest,
     )
     return {"texts": run}
 

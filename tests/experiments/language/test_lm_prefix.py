@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import data, descent, language, losses, metrics, records, svm
 from jaxattn.experiments.language.lm_prefix import estimate, measure
 from jaxattn.experiments.language.started import Normal, StartedTraining, asking
 from jaxattn.study.settings import recording, schedule
+from tests.experiments.synthetic import synthetic
 
 KEY = jax.random.key(0)
 LAW = partial(data.read_language, m=4, n=6, d=5, V=4, entropy=0.1)
@@ -42,28 +42,22 @@ def ended(optimizer, delta, left):
     noise = 1 + np.random.default_rng(2).normal(0, 0.02, (starts, 1))
     is_left = np.arange(starts) < left
     margin = 0.98 + 0.001 * (noise[:, 0] - 1)
-    by_seed = {
-        "margin": margin,
-        "margin_kept": margin,
-        "attention": np.where(is_left, 1e-9, 1.0),
-        "off_kept": 0.001 * noise[:, 0],
-        "unserved": is_left.astype(int),
-        "behind": np.where(is_left, 1.3, 0.0),
-        "start": np.full(starts, 2.0),
-        "within": np.full(starts, 0.4),
-        "text": np.arange(starts) // STARTS,
-    }
-    courses = {
-        "off": noise * np.geomspace(0.8, np.where(is_left, 0.3, 0.001), len(STEPS), axis=1),
-        "growth": noise * np.log(STEPS),
-    }
     settings = {"optimizer": optimizer, "data.head.delta": delta, "data.d": 10, "weights.scale": 1.0}
-    counts = {"attempted": 128, "kept": starts, "diverged": 0, "ambiguous": 0, "infeasible": 128 - starts}
-    return xarray.Dataset(
-        {name: ("seed", values) for name, values in by_seed.items()}
-        | {name: (("seed", "snapshot"), values) for name, values in courses.items()},
-        {"seed": np.arange(starts), "snapshot": STEPS},
-        settings | counts | {"unsolved": 0, "weights.starts": STARTS, "steps": int(STEPS[-1])},
+    return synthetic(
+        starts,
+        settings | {"attempted": 128, "infeasible": 128 - starts, "weights.starts": STARTS, "steps": int(STEPS[-1])},
+        {"snapshot": STEPS},
+        margin=margin,
+        margin_kept=margin,
+        attention=np.where(is_left, 1e-9, 1.0),
+        off_kept=0.001 * noise[:, 0],
+        unserved=is_left.astype(int),
+        behind=np.where(is_left, 1.3, 0.0),
+        start=2.0,
+        within=0.4,
+        text=np.arange(starts) // STARTS,
+        off=noise * np.geomspace(0.8, np.where(is_left, 0.3, 0.001), len(STEPS), axis=1),
+        growth=noise * np.log(STEPS),
     )
 
 

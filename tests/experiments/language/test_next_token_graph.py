@@ -5,7 +5,6 @@ from functools import cache, partial
 import jax
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import data, descent, losses
 from jaxattn.experiments.language.next_token_graph import law
@@ -14,6 +13,7 @@ from jaxattn.experiments.language.started import Normal, StartedTraining
 from jaxattn.study.claims import not_a_number
 from jaxattn.study.settings.schedule import Logarithmically
 from tests.experiments.language.text_records import in_memory
+from tests.experiments.synthetic import synthetic
 
 KEY = jax.random.key(0)
 SEEDS, STEPS = 24, np.array([1, 10, 100, 1000, 10_000])
@@ -43,36 +43,31 @@ def planted(starts=1, data_law="token_graph"):
         return first * (spread(end)[:, None] / first) ** np.linspace(0, 1, len(STEPS))
 
     several, shares = float(starts > 1), np.tile(np.linspace(0.1, 0.9, 3), (SEEDS, 1, 1))
-    by_seed = {
-        "increment": spread(1e-3),
-        "rate": spread(1.0),
-        "error": spread(1e-4),
-        "size": np.ones(SEEDS),
-        "midpoint": spread(0.2),
-        "within": np.full(SEEDS, 0.7),
-        "growth_apart": several * spread(1e-3),
-        "finite_apart": several * spread(1e-5),
-        "finite_apart_0": np.full(SEEDS, several),
-        "sets_apart": np.full(SEEDS, 1e-9),
-        "text": np.arange(SEEDS) // starts,
-    }
-    courses = {
-        "whole": course(0.25, 0.01),
-        "both": course(0.25, 0.007),
-        "growing": course(0.2, 0.007),
-        "margin": 1 - course(1.0, 0.2),
-        "finite": course(1.0, 1e-3),
-    }
-    words = {"predicted": shares, "reached": shares + spread(1e-4)[:, None, None], "cyclic": shares > 0}
     cycle = {"data.cycle": 3} if data_law == "token_graph" else {}
-    return xarray.Dataset(
-        {name: ("seed", values) for name, values in by_seed.items()}
-        | {name: (("seed", "snapshot"), values) for name, values in courses.items()}
-        | {name: (("seed", "asking", "word"), values) for name, values in words.items()},
-        {"seed": np.arange(SEEDS), "snapshot": STEPS},
-        cycle
-        | {"data": data_law, "weights.starts": starts, "optimizer": "gd", "steps": int(STEPS[-1])}
-        | {"attempted": SEEDS, "kept": SEEDS, "diverged": 0, "ambiguous": 0, "unsolved": 0},
+    words = "seed", "asking", "word"
+    return synthetic(
+        SEEDS,
+        cycle | {"data": data_law, "weights.starts": starts, "optimizer": "gd", "steps": int(STEPS[-1])},
+        {"snapshot": STEPS},
+        increment=spread(1e-3),
+        rate=spread(1.0),
+        error=spread(1e-4),
+        size=1.0,
+        midpoint=spread(0.2),
+        within=0.7,
+        growth_apart=several * spread(1e-3),
+        finite_apart=several * spread(1e-5),
+        finite_apart_0=several,
+        sets_apart=1e-9,
+        text=np.arange(SEEDS) // starts,
+        whole=course(0.25, 0.01),
+        both=course(0.25, 0.007),
+        growing=course(0.2, 0.007),
+        margin=1 - course(1.0, 0.2),
+        finite=course(1.0, 1e-3),
+        predicted=(words, shares),
+        reached=(words, shares + spread(1e-4)[:, None, None]),
+        cyclic=(words, shares > 0),
     )
 
 

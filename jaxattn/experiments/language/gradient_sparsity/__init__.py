@@ -249,7 +249,7 @@ def _key(part: SubFigure) -> None:
     """Explain colours, dashes, markers and the dotted line above all panels."""
     lines = [Line2D([], [], color=colour, label=f"candidates: {name}") for name, colour in _COLOURS.items()]
     for d, dash in _DASHES.items():
-        look = _LIMIT | {"linestyle": dash, "marker": _MARKERS[d], "label": f"$d = {d}$"}
+        look: dict[str, Any] = _LIMIT | {"linestyle": dash, "marker": _MARKERS[d], "label": f"$d = {d}$"}
         lines.append(Line2D([], [], color=palette.GUIDE, **look))
     lines.append(Line2D([], [], color=palette.GUIDE, label="few: at most half", **_FEW))
     part.legend(handles=lines, loc="center", ncols=len(lines), columnspacing=1.1)

@@ -17,20 +17,8 @@ from jaxattn.experiments.language import PAPER
 from jaxattn.experiments.language.every_run import all_above, all_below, labelled
 from jaxattn.experiments.language.lm_cosine.measure import measure
 from jaxattn.experiments.language.subsets import over
-from jaxattn.statistics import derive_key
-from jaxattn.study.claims import (
-    LEAST_SEEDS,
-    TRAINED,
-    Claim,
-    Datasets,
-    Experiment,
-    Judgement,
-    Judgements,
-    Setting,
-    Source,
-    claim,
-    family,
-)
+from jaxattn.statistics import LEAST_SEEDS, derive_key
+from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Setting, Source, claim, family
 from jaxattn.study.claims.claim import MissingRunError
 from jaxattn.study.estimates import estimated, exact, geometric_mean, mean, number, share
 from jaxattn.study.style import page, palette
@@ -229,25 +217,17 @@ def _with_enough(runs: Datasets, count: str, kind: str) -> dict[str, xarray.Data
     return sizes
 
 
-CLAIMS = (
-    *(
-        Claim(
-            f"lm-cosine:{name}",
-            Source(PAPER, "section 4, Figure 1 (cosines)", Setting.PROXY),
-            "The cosine of W with the soft-margin solution (C = 10) rises towards 1 for all m, n and d: texts where "
-            f"{some} W separates all next words.",
-            partial(_soft, kind),
-            TRAINED,
-        )
-        for kind, (name, some) in enumerate((("feasible", "some"), ("conflict", "no")))
-    ),
-    _mixed,
-    _unsolvable,
-    _works,
-    _hyperplanes,
-)
-
-
+_BY_KIND = [
+    claim(
+        f"lm-cosine:{name}",
+        Source(PAPER, "section 4, Figure 1 (cosines)", Setting.PROXY),
+        "The cosine of W with the soft-margin solution (C = 10) rises towards 1 for all m, n and d: texts where "
+        f"{some} W separates all next words.",
+        TRAINED,
+    )(partial(_soft, kind))
+    for kind, (name, some) in enumerate((("feasible", "some"), ("conflict", "no")))
+]
+CLAIMS = (*_BY_KIND, _mixed, _unsolvable, _works, _hyperplanes)
 _SIZES = {"m": "sequences, $m$", "n": "words of a sequence, $n$", "d": "dimension, $d$"}
 # The size where another one is swept.
 _DEFAULTS = {"m": 10, "n": 5, "d": 100}
