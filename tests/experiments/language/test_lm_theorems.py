@@ -12,9 +12,10 @@ from jaxattn import data, descent, language, losses, records, svm
 from jaxattn.experiments.language.lm_theorems import ties
 from jaxattn.experiments.language.lm_theorems.crossed import crossed
 from jaxattn.experiments.language.lm_theorems.measure import measure
-from jaxattn.experiments.language.started import Drawn, StartedTraining, Toward
+from jaxattn.experiments.language.started import Drawn, Toward
 from jaxattn.parallel import batch
 from jaxattn.study.settings import recording, schedule, texts
+from tests.experiments.language.text_records import started_training
 from tests.experiments.synthetic import synthetic
 from tests.instances import stacked
 
@@ -297,19 +298,9 @@ def test_two_inputs_of_one_query_never_leave_where_one_of_them_is_given_up():
 
 @pytest.mark.slow
 def test_a_start_is_recorded_and_where_it_ends_is_measured(tmp_path):
-    found, steps = {}, 2000
+    found = {}
     for name, initial in (("far", Toward(asking=0, word=2, radius=3.0)), ("drawn", Drawn(0.0))):
-        setting = StartedTraining(
-            law=crossed,
-            optimizer=descent.gd(0.45),
-            loss=losses.logistic,
-            seeds=1,
-            key=1,
-            steps=steps,
-            snapshots=schedule.Logarithmically(1),
-            record_every=steps,
-            initial=initial,
-        )
+        setting = started_training(crossed, initial, descent.gd(0.45), seeds=1, key=1, steps=2000)
         recording.run(setting, tmp_path / name, {})
         found[name] = measure(records.load(tmp_path / name).assign_attrs({"optimizer.step_size": 0.45}))
     far, zero = found["far"], found["drawn"]

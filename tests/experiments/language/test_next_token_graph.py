@@ -9,10 +9,10 @@ import pytest
 from jaxattn import data, descent, losses
 from jaxattn.experiments.language.next_token_graph import law
 from jaxattn.experiments.language.next_token_graph.measure import measure
-from jaxattn.experiments.language.started import Normal, StartedTraining
+from jaxattn.experiments.language.started import Normal
 from jaxattn.study.claims import not_a_number
 from jaxattn.study.settings.schedule import Logarithmically
-from tests.experiments.language.text_records import in_memory
+from tests.experiments.language.text_records import in_memory, started_training
 from tests.experiments.synthetic import synthetic
 
 KEY = jax.random.key(0)
@@ -77,17 +77,9 @@ WORDS = {"m": 4, "n": 4, "d": 7, "V": 5, "entropy": 0.8}
 
 def recorded(drawn, sizes, scale=0.0, starts=1, seeds=4, optimizer=None, steps=200):
     """A record as `recording.run` writes it, made in memory."""
-    setting = StartedTraining(
-        law=partial(drawn, **sizes),
-        optimizer=descent.gd(1.0) if optimizer is None else optimizer,
-        loss=losses.cross_entropy,
-        seeds=seeds,
-        key=5,
-        steps=steps,
-        snapshots=Logarithmically(2),
-        record_every=steps,
-        initial=Normal(scale, starts),
-    )
+    rule = descent.gd(1.0) if optimizer is None else optimizer
+    trained = {"loss": losses.cross_entropy, "seeds": seeds, "key": 5, "steps": steps, "snapshots": Logarithmically(2)}
+    setting = started_training(partial(drawn, **sizes), Normal(scale, starts), rule, **trained)
     return in_memory(setting, **{"weights.starts": starts, "optimizer.step_size": 1.0})
 
 
