@@ -133,6 +133,11 @@ def number(estimates: xarray.Dataset, name: str, at: int | None = None, **where:
     return Number(value, float(here[f"{name}_low"]), float(here[f"{name}_high"]))
 
 
+def added(runs: Mapping[str, xarray.Dataset], count: str) -> int:
+    """Return a count of several runs, added up."""
+    return sum(int(run[count]) for run in runs.values())
+
+
 def _by_seed(values: xarray.DataArray) -> tuple[np.ndarray, xarray.DataArray]:
     """Return the values with the seeds first, and an array with the other axes and their coordinates."""
     ordered = values.transpose("seed", ...)

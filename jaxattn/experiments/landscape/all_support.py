@@ -35,10 +35,9 @@ _LARGE = 2.0
 
 
 def opposed(key: PRNGKeyArray) -> Problem:
-    """Return the instance: two inputs of two tokens with the query e_1; the key is not used.
+    """Return two inputs of two tokens with the query e_1, optimal tokens (-2, 1) and (1, 0), others 0, and v = (1, 5).
 
-    The optimal tokens are (-2, 1) and (1, 0), the others are 0, and v = (1, 5). Both tokens are support vectors of the
-    solution, whose first column is (1, 3).
+    Both tokens are support vectors of the solution, whose first column is (1, 3). Nothing is random.
     """
     del key
     X = jnp.array([[[-2.0, 1.0], [0.0, 0.0]], [[1.0, 0.0], [0.0, 0.0]]])
@@ -56,11 +55,7 @@ def in_square(key: PRNGKeyArray, d: int, reach: float = 4.0) -> Float[Array, "d 
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Measure the margins of two inputs of two tokens, and how strongly each pulls on W.
-
-    Args:
-        record: of a `Training` of W on two inputs of two tokens.
-        solver: of the max-margin problem.
+    """Measure the margins of the two inputs of a `Training` of W, and how strongly each pulls on W.
 
     Returns:
         For every kept seed: `start`, the first column of W; the `margin_start` of each input, and `margin` at the
@@ -78,9 +73,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     W = {"_start": optima.of(record["W_initial"])[:, None], "": optima.of(record["W_snapshots"])}
     margin = {part: np.einsum("side,skde->ski", rows, of) for part, of in W.items()}
     pull = {part: _pull(a, *(each[:, None] for each in (score, gap, Y))) for part, a in margin.items()}
-    off = 1 - np.einsum("skde,sde->sk", W[""], optima.W) / (
-        np.linalg.norm(W[""], axis=(2, 3)) * np.linalg.norm(optima.W, axis=(1, 2))[:, None]
-    )
+    lengths = np.linalg.norm(W[""], axis=(2, 3)) * np.linalg.norm(optima.W, axis=(1, 2))[:, None]
+    off = 1 - np.einsum("skde,sde->sk", W[""], optima.W) / lengths
     return xarray.Dataset(
         {
             "start": (("seed", "coordinate"), W["_start"][:, 0, :, 0]),
@@ -160,7 +154,6 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     needs=TRAINED,
 )
 def _any(runs: Datasets) -> Judgement:
-    """No start may leave an input behind."""
     plain, direction = runs[_PLAIN], runs[_EXACT]
     within = float(plain["within"])
     left = {f"starts that leave an input behind, {name}": number(run, "left") for name, run in runs.items()}
@@ -184,7 +177,6 @@ def _any(runs: Datasets) -> Judgement:
     needs=TRAINED,
 )
 def _falls(runs: Datasets) -> Judgement:
-    """In the instance the pull of the first input is the square of that of the second, which falls like 1 / t."""
     plain = runs[_PLAIN]
     label = "exponent of t in the pull of the input left behind, last decade, plain steps"
     return Judgement(
@@ -230,10 +222,7 @@ def _front(runs: Datasets) -> Judgement:
     failed = "starts in front that leave an input behind, exact direction"
     label = "1 - cos at the end, starts in front, exact direction"
     return Judgement(
-        [
-            below(failed, Number.exact(float(direction["failed"])), 0),
-            below(label, number(direction, "close"), _CLOSE),
-        ],
+        [below(failed, Number.exact(float(direction["failed"])), 0), below(label, number(direction, "close"), _CLOSE)],
         remark=f"{int(direction['ready'])} starts have positive margins only.",
         expected={label: 0.0},
         undecided=too_few(int(direction["ready"]), _FEW),
@@ -266,21 +255,19 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
 
 def _starts(axes: Axes, run: xarray.Dataset) -> None:
     x, y = run["start"].values.T
-    for behind, colour, marker, label in (
-        (True, palette.WINE, "x", "one is left behind"),
-        (False, palette.TEAL, "o", "both are served"),
+    told, behind = run["told"].values, run["behind"].values
+    wrong = told & (run["foretold"].values != behind)
+    for there, marker, label, look in (
+        (behind, "x", "one is left behind", {"color": palette.WINE, "markersize": 2.5}),
+        (~behind, "o", "both are served", {"color": palette.TEAL, "markersize": 2.5}),
+        (told, ".", "the law applies", {"color": palette.INK, "markersize": 0.8}),
+        (wrong, "s", "and is wrong", {"color": palette.INK, "markersize": 5, "markerfacecolor": "none"}),
     ):
-        there = run["behind"].values == behind
-        axes.plot(x[there], y[there], marker, color=colour, markersize=2.5, linewidth=0, label=label)
-    told = run["told"].values
-    wrong = told & (run["foretold"].values != run["behind"].values)
-    axes.plot(x[told], y[told], ".", color=palette.INK, markersize=0.8, linewidth=0, label="the law applies")
-    axes.plot(x[wrong], y[wrong], "s", color=palette.INK, markersize=5, markerfacecolor="none", label="and is wrong")
+        axes.plot(x[there], y[there], marker, linewidth=0, label=label, **look)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), handletextpad=0.1)
     reach = float(np.abs(run["start"]).max())
-    axes.annotate(
-        "", (reach / 3, reach), (0, 0), arrowprops={"arrowstyle": "-|>", "color": palette.INK, "linewidth": 0.9}
-    )
+    arrow = {"arrowstyle": "-|>", "color": palette.INK, "linewidth": 0.9}
+    axes.annotate("", (reach / 3, reach), (0, 0), arrowprops=arrow)
     axes.set(xlabel="$w_1$ at the start", ylabel="$w_2$ at the start", aspect="equal")
     axes.set(xlim=(-1.1 * reach, 1.1 * reach), ylim=(-1.1 * reach, 1.1 * reach))
 

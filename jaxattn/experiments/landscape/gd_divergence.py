@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
 from jaxtyping import Array, Float, Int, PRNGKeyArray
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn import losses, metrics, svm
@@ -19,7 +17,7 @@ from jaxattn.experiments.landscape.outcomes import SETTLED, lost_on
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Needs, Setting, Source, claim
-from jaxattn.study.claims.criteria import Criterion, Number, above, below, between
+from jaxattn.study.claims.criteria import Number, above, below, between
 from jaxattn.study.estimates import estimated, exact, exponents, geometric_mean, mean, number, share
 from jaxattn.study.measuring.optimum import optimum
 from jaxattn.study.style import labels, page, palette
@@ -48,11 +46,7 @@ _TURNS = 30
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare a run with the Frobenius solutions of its optimal tokens, and measure the curvature of the risk along it.
-
-    Args:
-        record: of a `Training` of W by plain descent, as `recording.run` writes it.
-        solver: of the max-margin problems.
+    """Compare a `Training` of W with the Frobenius solutions of its optimal tokens; measure the risk's curvature.
 
     Returns:
         For every kept seed `off`, 1 - cos, and `growth`, `||W||_F / ||W_mm||_F`, at the snapshots; `bound`, the
@@ -61,9 +55,9 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         risk.
     """
     optima = optimum(record, solver)
-    W, final = optima.of(record["W_snapshots"]), optima.of(record["W"])
+    weights = optima.of(record["W_snapshots"]), optima.of(record["W"])
     off, growth, bend, bound, optimal, lost = batch.over_seeds(
-        _along, W, final, optima.W, optima.problems, optima.alpha
+        _along, *weights, optima.W, optima.problems, optima.alpha
     )
     along = ("seed", "snapshot")
     return xarray.Dataset(
@@ -91,24 +85,22 @@ def _along(
     """Return what `measure` needs for one seed: off, growth, bend, bound, and what `lost_on` finds at the end."""
     off = 1 - jax.vmap(metrics.correlation, in_axes=(0, None))(W, W_mm)
     growth = jax.vmap(metrics.norm)(W) / metrics.norm(W_mm)
-    return off, growth, *_smoothness(W, problem), *lost_on(final, problem, alpha)
+    bend = jax.vmap(_bend, in_axes=(0, None))(W, problem)
+    return off, growth, bend, smoothness.bound(problem), *lost_on(final, problem, alpha)
 
 
-def _smoothness(
-    W: Float[Array, "snapshot d d"], problem: Problem
-) -> tuple[Float[Array, " snapshot"], Float[Array, ""]]:
-    """Return a lower bound of the largest second derivative of the risk at each W, and the upper bound for all W."""
-    slope = jax.grad(losses.risk)
+def _bend(W: Float[Array, "d d"], problem: Problem) -> Float[Array, ""]:
+    """Return a lower bound of the largest second derivative of the risk at W."""
 
-    def of_one(W: Array) -> Array:
-        def product(U: Array) -> Array:
-            length = metrics.norm(U)
-            # Where the risk has no curvature, the product is 0 and stays 0.
-            return jax.jvp(lambda V: slope(V, problem), (W,), (U / jnp.where(length > 0, length, 1.0),))[1]
+    def slope(V: Array) -> Array:
+        return jax.grad(losses.risk)(V, problem)
 
-        return metrics.norm(jax.lax.fori_loop(0, _TURNS, lambda _, U: product(U), slope(W, problem)))
+    def product(_: int, U: Array) -> Array:
+        length = metrics.norm(U)
+        # Where the risk has no curvature, the product is 0 and stays 0.
+        return jax.jvp(slope, (W,), (U / jnp.where(length > 0, length, 1.0),))[1]
 
-    return jax.vmap(of_one)(W), smoothness.bound(problem)
+    return metrics.norm(jax.lax.fori_loop(0, _TURNS, product, slope(W)))
 
 
 def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
@@ -120,7 +112,7 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         ValueError: norms or distances that are not positive.
     """
     steps, growth, off = run["snapshot"].values, run["growth"], run["off"]
-    if not (growth > 0).all() or not (off > 0).all():
+    if not ((growth > 0) & (off > 0)).all():
         least = (float(growth.min()), float(off.min()))
         raise ValueError(f"growth, off: expected positive numbers, found at least {least[0]:.3g}, {least[1]:.3g}")
     late = steps * 10 >= steps[-1]
@@ -151,12 +143,12 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 @claim("gd-divergence:norm", _LIMIT, "The norm of W diverges, like the logarithm of the number of steps.", _NEEDS)
 def _norm(runs: Datasets) -> Judgement:
-    slopes = {f"slope of ||W|| / ||W_mm|| in log k, {run}": number(runs[run], "slope") for run in _SPARSE}
-    furthest = f"slope of ||W|| / ||W_mm|| in log k, {_FAST}"
+    what = "slope of ||W|| / ||W_mm|| in log k"
+    slopes = {f"{what}, {run}": number(runs[run], "slope") for run in _SPARSE}
     time = min(float(runs[run]["time"][-1]) for run in _SPARSE)
     slow, fast = (np.interp(np.log(time), np.log(runs[run]["time"]), runs[run]["growth"]) for run in _SPARSE)
     return Judgement(
-        [between(f"{furthest},", slopes[furthest], 1 - _GROWTH, 1 + _GROWTH)],
+        [between(f"{what}, {_FAST},", number(runs[_FAST], "slope"), 1 - _GROWTH, 1 + _GROWTH)],
         remark="Slopes are over the last decade of steps. If the gradient falls like exp(-||W|| / ||W_mm||), ||W|| "
         f"grows like ||W_mm|| log k. At time {time:g} (step size times steps), ||W|| / ||W_mm|| is {slow:.3g} "
         f"({_SLOW}) and {fast:.3g} ({_FAST}).",
@@ -168,11 +160,7 @@ def _norm(runs: Datasets) -> Judgement:
 def _turns_to(runs: Datasets, plain: tuple[str, ...], exact_run: str, start: str) -> Judgement:
     """1 - cos must fall like a power of the norm, for nearly all seeds; a seed that settles elsewhere refutes.
 
-    Args:
-        runs: the estimates.
-        plain: the runs of plain descent, the one that follows the path furthest last.
-        exact_run: the run from the same starts along the exact direction.
-        start: the start in words.
+    Of the runs of plain descent the last one follows the path furthest; the exact run has the same starts.
     """
     far = plain[-1]
     numbers: dict[str, Number] = {}
@@ -186,21 +174,14 @@ def _turns_to(runs: Datasets, plain: tuple[str, ...], exact_run: str, start: str
     powers = {f"exponent of ||W|| in 1 - cos, {run}": number(runs[run], "exponent") for run in plain}
     wrong = runs[far]["other_tokens"] & runs[exact_run]["other_tokens"]
     at_others, staying = int(wrong.sum()), int((wrong & runs[exact_run]["settled"]).sum())
-    criteria: list[Criterion] = [
-        *(below(f"{label},", power, _POWER) for label, power in powers.items()),
-        above(
-            f"share of seeds whose 1 - cos falls over the last decade of steps, {far},",
-            number(runs[far], "nearer"),
-            _NEARLY_ALL,
-        ),
-        below(
-            f"seeds from {start} that end at other tokens (interval: those that stay there, to all),",
-            Number(at_others, staying, at_others),
-            0,
-        ),
-    ]
+    falls = f"share of seeds whose 1 - cos falls over the last decade of steps, {far},"
+    ends = f"seeds from {start} that end at other tokens (interval: those that stay there, to all),"
     return Judgement(
-        criteria,
+        [
+            *(below(f"{label},", power, _POWER) for label, power in powers.items()),
+            above(falls, number(runs[far], "nearer"), _NEARLY_ALL),
+            below(ends, Number(at_others, staying, at_others), 0),
+        ],
         remark="Exponents are over the last decade of steps. Since the norm grows like the logarithm of the steps, the "
         f"direction changes very slowly, and {int(runs[far]['elsewhere'])} seeds have other tokens at the end of "
         f"plain descent ({far}). All seeds are therefore also trained along the exact direction of the gradient. "
@@ -241,16 +222,18 @@ def _step(runs: Datasets) -> Judgement:
     tightest, sharpest = (max(float(runs[run][name]) for run in _RUNS) for name in ("tightest", "sharpest"))
     within = {run: float(runs[run]["within"]) for run in _RUNS}
     rises = {run: float(runs[run]["rises"]) for run in _RUNS}
-    remarks = [f"L is {1 / max(tightest, 1e-300):.4g} times the largest second derivative found along the runs."]
-    if within[_EVERY_STEP] > 1:
-        remarks.insert(0, f"No run has a step of at most 1 / L; the smallest is {within[_EVERY_STEP]:.3g} / L.")
-    remarks += [
-        f"A step of {within[run]:.3g} / L raises it {rises[run]:.0f} times between recorded steps ({run})."
-        for run in _RUNS
-        if within[run] > 1
-    ]
     # A step beyond 1 / L says nothing about one within.
-    of_short_steps = rises[_EVERY_STEP] if within[_EVERY_STEP] <= 1 else math.nan
+    is_short = within[_EVERY_STEP] <= 1
+    remarks = [
+        *([] if is_short else [f"No run has a step of at most 1 / L; the smallest is {within[_EVERY_STEP]:.3g} / L."]),
+        f"L is {1 / max(tightest, 1e-300):.4g} times the largest second derivative found along the runs.",
+        *(
+            f"A step of {within[run]:.3g} / L raises it {rises[run]:.0f} times between recorded steps ({run})."
+            for run in _RUNS
+            if within[run] > 1
+        ),
+    ]
+    of_short_steps = rises[_EVERY_STEP] if is_short else math.nan
     increases = {run: f"increases of the recorded risk, {run}" for run in _RUNS}
     return Judgement(
         (
@@ -287,16 +270,16 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         drawn = {run: look for run, look in _DRAWN.items() if run in summaries}
         for run, (colour, dashes, start) in drawn.items():
             summary, look = summaries[run], {"color": colour, "linestyle": dashes}
-            label = f"{start}, {_named(summary)} (${float(summary['within']):.2g} / L$)"
-            time, growth, off = (summary[part].values for part in ("time", "growth", "off"))
-            page.band(left, time, growth, *_ends(summary, "growth"), label=label, **look)
-            page.band(right, growth, off, *_ends(summary, "off"), **look)
+            step = rf"$\eta = {summary.attrs['optimizer.step_size']:g}$"
+            label = f"{start}, {step} (${float(summary['within']):.2g} / L$)"
+            page.course(left, summary, "growth", "time", label=label, **look)
+            page.course(right, summary, "off", "growth", **look)
         # A line that grows like the logarithm, above the end of the faster run.
         ends = float(fast["time"][-1]) * np.array([1e-3, 1.0])
         line = float(fast["growth"][-1]) + 1.2 + np.log([1e-3, 1.0])
         left.plot(ends, line, color=palette.INK, linewidth=0.7, linestyle=":")
         middle = float(np.sqrt(ends.prod())), float(line.mean())
-        _write(left, r"$\log(\eta k)$ + constant", middle, (-5, 3), palette.INK)
+        labels.beside(left, r"$\log(\eta k)$ + constant", middle, (-5, 3), color=palette.INK, ha="right", va="bottom")
         verdicts = {name: judgements[f"gd-divergence:{name}"].verdict for name in ("norm", "direction", "zero")}
         figure.suptitle(
             f"Plain descent with equal scores. The norm diverges: {verdicts['norm']}.\n"
@@ -319,21 +302,6 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             f"the risk in {int(every_step['rises']):,} of {int(every_step['taken']):,} cases.",
         )
     return figure
-
-
-def _ends(summary: xarray.Dataset, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return both ends of the intervals of an estimate."""
-    return summary[f"{name}_low"].values, summary[f"{name}_high"].values
-
-
-def _named(run: xarray.Dataset) -> str:
-    return rf"$\eta = {run.attrs['optimizer.step_size']:g}$"
-
-
-def _write(axes: Axes, text: str, at: tuple[float, float], offset: tuple[int, int], colour: str) -> None:
-    """Write a text beside a point, the offset in points; it does not run over the data on that side."""
-    sides: dict[str, Any] = {"ha": "left" if offset[0] > 0 else "right", "va": "bottom" if offset[1] > 0 else "top"}
-    labels.beside(axes, text, at, offset, color=colour, **sides)
 
 
 EXPERIMENT = Experiment(measure, claims=(_norm, _direction, _from_zero, _step), estimate=estimate, draw=draw)

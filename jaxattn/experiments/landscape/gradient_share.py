@@ -40,11 +40,8 @@ _SLOPE, _NEAR = -1.0, 0.05
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Measure the share of each token in the gradient at every snapshot, and its slack.
 
-    The gradient with respect to W is `sum_it a_it x_it z_i^T`; a token's share is `|a_it| / sum |a|`.
-
-    Args:
-        record: of a `Training` of W with a linear head and the logistic loss.
-        solver: of the max-margin problems.
+    The gradient of a `Training` of W with a linear head and the logistic loss is `sum_it a_it x_it z_i^T`; a token's
+    share is `|a_it| / sum |a|`.
 
     Returns:
         For every kept seed `log_share`, (snapshot, input, other), natural logarithms, for the tokens that are not
@@ -53,10 +50,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """
     compared = compare(record, (svm.frobenius,), solver)
     kept = np.isin(record["seed"].values, compared["seed"].values)
-    problems = of_arrays({str(name): record[name].values[kept] for name in record.data_vars})
-    W, W_mm = record["W_snapshots"].values[kept], compared["W_svm"].values[:, 0]
     if not kept.any():
         raise ValueError(f"gradient-share: expected a kept seed, found counts {compared.attrs}")
+    problems = of_arrays({str(name): record[name].values[kept] for name in record.data_vars})
+    W, W_mm = record["W_snapshots"].values[kept], compared["W_svm"].values[:, 0]
     log_share, slack, growth = batch.over_seeds(_shares, W, W_mm, problems, compared["selected"].values)
     return xarray.Dataset(
         {
@@ -81,10 +78,10 @@ def _shares(
 
 
 def log_shares(W: Float[Array, "d d"], problem: Problem) -> Float[Array, "n T"]:
-    """Return the logarithm of every token's share in the gradient, `log(|a_it| / sum |a|)`, (n, T).
+    """Return the logarithm of every token's share in the gradient, for the logistic loss and a linear head.
 
-    For the logistic loss and a linear head. The coefficients are those of `gradients.direction`, computed factor by
-    factor, so that shares far below the smallest floating-point number have a logarithm.
+    The coefficients are those of `gradients.direction`, computed factor by factor, so that shares far below the
+    smallest floating-point number have a logarithm.
     """
     logits = attention.logits(W, problem)
     predictions, worth = gradients.reading(problem, heads.linear)(lanes.before(), jax.nn.softmax(logits, axis=1))
@@ -97,14 +94,10 @@ def log_shares(W: Float[Array, "d d"], problem: Problem) -> Float[Array, "n T"]:
     is_top = jnp.arange(problem.T)[None, :] == top
     logs = slope(problem.Y * predictions)[:, None] + jax.nn.log_softmax(logits, axis=1)
     logs = logs + jnp.log(jnp.abs(jnp.where(is_top, 1.0, relative)))
-    sizes = jnp.where(is_top, 0.0, jnp.exp(logs - _largest(logs, is_top)) * jnp.sign(relative))
-    of_top = jnp.log(jnp.abs(jnp.sum(sizes, axis=1, keepdims=True))) + _largest(logs, is_top)
-    logs = jnp.where(is_top, of_top, logs)
+    largest = jnp.max(jnp.where(is_top, -jnp.inf, logs), axis=1, keepdims=True)
+    sizes = jnp.where(is_top, 0.0, jnp.exp(logs - largest) * jnp.sign(relative))
+    logs = jnp.where(is_top, jnp.log(jnp.abs(jnp.sum(sizes, axis=1, keepdims=True))) + largest, logs)
     return logs - jax.scipy.special.logsumexp(logs)
-
-
-def _largest(logs: Float[Array, "n T"], is_top: Array) -> Float[Array, "n 1"]:
-    return jnp.max(jnp.where(is_top, -jnp.inf, logs), axis=1, keepdims=True)
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
@@ -204,8 +197,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         left.set(title=f"(a) all non-support tokens:\n{ends}", ylabel="share of the gradient", yscale="log")
         left.set(ylim=(10**low, 1), yticks=10 ** np.arange(low, 1, _DECADES))
         _tokens(middle, summary)
-        slope = (summary[name].values for name in ("slope", "slope_low", "slope_high"))
-        page.band(right, steps, *slope, color=palette.COLOURS["W"], label="mean over seeds")
+        page.course(right, summary, "slope", color=palette.COLOURS["W"], label="mean over seeds")
         right.axhline(-1, color="black", linewidth=0.7, linestyle=":", label="$-1$")
         right.set_title(f"(c) slope of (b):\nends at {float(summary['slope'][-1]):.2f}")
         right.set_ylabel("slope of the natural logarithm")

@@ -34,20 +34,15 @@ def points(summary: xarray.Dataset, name: str) -> list[Point]:
 
 @dataclass(frozen=True)
 class Trend:
-    """How shares change along curves, each from the smallest size to the largest.
+    """How shares change along curves, each from the smallest size to the largest, in the direction asked for."""
 
-    Attributes:
-        change: from end to end of a curve in the direction asked for, by `Number.apart_from`; smallest over curves.
-        pairs: number of pairs of points that were compared.
-        apart: of these, with disjoint intervals in the direction asked for.
-        against: of these, with disjoint intervals in the other direction: "run to run".
-        level: last run of every curve whose ends are not disjoint in the direction asked for.
-    """
-
+    # From end to end of a curve, by `Number.apart_from`; smallest over curves.
     change: Number
+    # The pairs of points that were compared; of these, with disjoint intervals in this direction, and in the other.
     pairs: int
     apart: int
     against: tuple[str, ...]
+    # The last run of every curve whose ends are not disjoint in this direction.
     level: tuple[str, ...]
 
     @property
@@ -58,12 +53,7 @@ class Trend:
         return "" if self.apart or self.against else "No two compared points have disjoint intervals."
 
     def criteria(self, what: str, points: str) -> tuple[Criterion, Criterion]:
-        """Ask for disjoint ends on every curve, and for no pair of points that differ in the other direction.
-
-        Args:
-            what: the change from end to end, in words.
-            points: the points that are compared, in words.
-        """
+        """Ask for disjoint ends on every curve, and for no pair of points that differ in the other direction."""
         against = Number.exact(len(self.against))
         return (
             above(f"{what}, smallest over curves,", self.change, MORE),
@@ -83,13 +73,7 @@ class Trend:
 def trend(
     curves: Sequence[Curve], up: bool, pairs: Callable[[Curve], Iterable[tuple[Point, Point]]] = itertools.pairwise
 ) -> Trend:
-    """Return how shares change along curves, which have their points from the smallest size to the largest.
-
-    Args:
-        curves: the curves.
-        up: whether they should rise; otherwise fall.
-        pairs: the pairs of points of a curve to compare, the smaller size first; neighbours by default.
-    """
+    """Return how shares rise, or else fall, along curves; pairs of points are compared, the smaller size first."""
 
     def change(a: Point, b: Point) -> Number:
         return b.share.apart_from(a.share) if up else a.share.apart_from(b.share)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +12,14 @@ import xarray
 from jaxtyping import Array, Bool, Float
 
 from jaxattn import language, metrics, svm
+from jaxattn.experiments.language import text_solutions
 from jaxattn.parallel import batch
 from jaxattn.study.claims import Datasets
 from jaxattn.study.claims.criteria import Criterion, Number, below
+from jaxattn.study.estimates import added
 from jaxattn.study.measuring import exclusions, served
-from jaxattn.study.settings.texts import choices_of
+from jaxattn.study.style import palette
+from jaxattn.study.style.rows import Part
 
 # Fixed beforehand. A run has converged to a solution if 1 - cos with it is at most this.
 NEAR = 0.05
@@ -33,7 +37,7 @@ def measure(record: xarray.Dataset, delta: float, step_size: float, solver: svm.
         record: of a `StartedTraining`.
         delta: of the scores that are not largest; positive if they differ.
         step_size: of descent.
-        solver: of the max-margin problems.
+        solver: of the max-margin problems; each problem's default if None.
 
     Returns:
         For every kept seed at the snapshots `off`, 1 - cos with W_mm, and `growth`, the norm of W over that of W_mm;
@@ -44,28 +48,22 @@ def measure(record: xarray.Dataset, delta: float, step_size: float, solver: svm.
         the smoothness constant L. Texts that no W separates count as infeasible, those in which no prefix has a choice
         as ambiguous.
     """
-    texts = choices_of({str(name): record[name].values for name in record.data_vars})
+    texts, finite = text_solutions.read(record)
     compact = language.compact(texts._replace(scores=None))
-    finite = np.asarray(np.isfinite(record["pairs"].values).all(axis=(1, 2)))
     chooses = np.asarray(texts.weight).sum(axis=1) > 0
     hard = svm.solve_batch(batch.over_seeds(language.constraints, compact), svm.frobenius, solver=solver)
     status = np.asarray(hard.status)
     final = np.where(finite[:, None, None], record["pairs"].values, 0.0)
     right, problem = batch.over_seeds(_kept_by, final, compact, np.full(len(final), delta > 0))
     of_kept = svm.solve_batch(problem, svm.frobenius, solver=solver)
-    solved = (np.asarray(of_kept.status) == svm.Status.OPTIMAL) & (status != svm.Status.NOT_CONVERGED)
-    kept = finite & chooses & solved & (status == svm.Status.OPTIMAL)
-
-    def only(tree: Any) -> Any:
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], tree)
-
+    kept = finite & chooses & text_solutions.is_solved(hard, of_kept)
     given = (record[name].values for name in ("pairs_initial", "pairs_snapshots"))
-    found = batch.over_seeds(_ended, *map(only, (*given, hard, of_kept, problem, right, compact, texts)))._asdict()
-    arrays = {name: (("seed", "snapshot")[: np.ndim(one)], one) for name, one in found.items() if name != "bound"}
-    arrays["within"] = (("seed",), step_size * found["bound"])
+    of_seeds = exclusions.only(kept, (*given, hard, of_kept, problem, right, compact, texts))
+    found = batch.over_seeds(_ended, *of_seeds)
+    found["within"] = step_size * found.pop("bound")
     return xarray.Dataset(
-        arrays,
-        {"seed": only(record["seed"].values), "snapshot": record["snapshot"].values},
+        {name: (("seed", "snapshot")[: np.ndim(array)], array) for name, array in found.items()},
+        {"seed": record["seed"].values[kept], "snapshot": record["snapshot"].values},
         exclusions.count(kept, diverged=~finite, ambiguous=~chooses, infeasible=status == svm.Status.INFEASIBLE),
     )
 
@@ -82,21 +80,6 @@ def _kept_by(
     return right, served.alone(language.constraints(chosen), right | selects)
 
 
-class _Ended(NamedTuple):
-    """What `measure` returns for one seed, with the bound of the slope in place of the step."""
-
-    off: Float[Array, " snapshot"]
-    margin: Float[Array, ""]
-    attention: Float[Array, ""]
-    off_kept: Float[Array, ""]
-    margin_kept: Float[Array, ""]
-    unserved: Float[Array, ""]
-    behind: Float[Array, ""]
-    start: Float[Array, ""]
-    growth: Float[Array, " snapshot"]
-    bound: Float[Array, ""]
-
-
 def _ended(
     start: Float[Array, "V V"],
     snapshots: Float[Array, "snapshot V V"],
@@ -106,7 +89,8 @@ def _ended(
     right: Bool[Array, " N"],
     compact: language.Choices,
     text: language.Choices,
-) -> _Ended:
+) -> dict[str, Array]:
+    """Return what `measure` does for one seed, with the bound of the slope in place of the step."""
     W_mm, W_kept = solution.W, of_kept.W
     W = jax.vmap(lambda pairs: language.weights(pairs, compact).W)(snapshots)
     off = 1 - jax.vmap(metrics.correlation, in_axes=(0, None))(W, W_mm)
@@ -118,38 +102,33 @@ def _ended(
     off_kept = 1 - metrics.correlation(W[-1], jnp.where(nothing, W_mm, W_kept))
     logits = language.logits(language.weights(snapshots[-1], compact), compact)
     attention = jnp.take_along_axis(language.softmax(logits, compact), compact.next[:, None], axis=1)[:, 0]
-    return _Ended(
-        off=off,
-        margin=metrics.margin_ratio(W[-1], language.constraints(compact), svm.frobenius, solution),
-        attention=jnp.min(jnp.where(compact.weight > 0, attention, 1.0)),
-        off_kept=jnp.where(nothing, 1.0, off_kept),
-        margin_kept=jnp.where(nothing, 0.0, metrics.margin_ratio(W[-1], problem, svm.frobenius, of_kept)),
-        unserved=jnp.sum(wrong),
-        behind=jnp.where(jnp.any(wrong), behind, 0.0),
-        start=at_start / metrics.norm(W_mm),
-        growth=jax.vmap(metrics.norm)(W) / metrics.norm(W_mm),
+    return {
+        "off": off,
+        "margin": metrics.margin_ratio(W[-1], language.constraints(compact), svm.frobenius, solution),
+        "attention": jnp.min(jnp.where(compact.weight > 0, attention, 1.0)),
+        "off_kept": jnp.where(nothing, 1.0, off_kept),
+        "margin_kept": jnp.where(nothing, 0.0, metrics.margin_ratio(W[-1], problem, svm.frobenius, of_kept)),
+        "unserved": jnp.sum(wrong),
+        "behind": jnp.where(jnp.any(wrong), behind, 0.0),
+        "start": at_start / metrics.norm(W_mm),
+        "growth": jax.vmap(metrics.norm)(W) / metrics.norm(W_mm),
         # The logistic loss of a nonnegative score has a slope of at most 1/2.
-        bound=language.score_bound(text, slope=0.5),
-    )
+        "bound": language.score_bound(text, slope=0.5),
+    }
 
 
 class Outcomes(NamedTuple):
-    """The outcome of every start.
+    """The outcome of every start."""
 
-    Attributes:
-        arrived: all prefixes are served, and W is near W_mm.
-        left: prefixes are unserved: W is near the solution of what it keeps, and the next word of every other prefix is
-            behind by more than the margin along it.
-        moving: neither.
-        unexplained: prefixes are unserved although less behind.
-        opposed: moving, and W has a negative correlation with W_mm.
-    """
-
+    # All prefixes are served, and W is near W_mm.
     arrived: Bool[np.ndarray, " seed"]
+    # W is near the solution of what it keeps, and each unserved prefix is behind by more than the margin along it.
     left: Bool[np.ndarray, " seed"]
+    # Neither; and of these, with a negative correlation of W and W_mm.
     moving: Bool[np.ndarray, " seed"]
-    unexplained: Bool[np.ndarray, " seed"]
     opposed: Bool[np.ndarray, " seed"]
+    # Prefixes are unserved although less behind.
+    unexplained: Bool[np.ndarray, " seed"]
 
 
 def outcomes(run: xarray.Dataset) -> Outcomes:
@@ -158,10 +137,31 @@ def outcomes(run: xarray.Dataset) -> Outcomes:
     arrived = ~unserved & (run["off"].values[:, -1] <= NEAR)
     left = unserved & (run["off_kept"].values <= NEAR) & (behind > _MARGIN)
     moving = ~arrived & ~left
-    return Outcomes(arrived, left, moving, unserved & (behind <= _MARGIN), moving & (run["off"].values[:, -1] > 1))
+    opposed = moving & (run["off"].values[:, -1] > 1)
+    return Outcomes(arrived, left, moving, opposed, unserved & (behind <= _MARGIN))
 
 
 def elsewhere(what: str, ends: Datasets) -> Criterion:
     """Ask that no start ends elsewhere: between the number left unserved and the number that have not arrived."""
-    left, moving = (sum(int(run[name]) for run in ends.values()) for name in ("left", "moving"))
-    return below(what, Number(left, left, left + moving), 0)
+    left = added(ends, "left")
+    return below(what, Number(left, left, left + added(ends, "moving")), 0)
+
+
+def few(runs: Datasets, texts: str, least: int, kind: str) -> str:
+    """Return why runs with these counts of texts of a kind decide nothing; empty if they do."""
+    fewest = min(int(run[texts]) for run in runs.values())
+    return f"{fewest} {kind} texts are too few; at least {least} are needed." if fewest < least else ""
+
+
+def parts(runs: Sequence[xarray.Dataset], every: str) -> list[Part]:
+    """Return the parts of each run's bar, as shares of the count `every`; those that are 0 in all runs are missing."""
+    arrived, left, moving, opposed, whole = (
+        np.array([int(run[count]) for run in runs]) for count in ("arrived", "left", "moving", "opposed", every)
+    )
+    kinds = (
+        (f"1 - cos at most {NEAR:g}", palette.FROBENIUS, arrived),
+        ("prefixes unserved", palette.WINE, left),
+        ("on the way", palette.EXCLUDED, moving - opposed),
+        ("turned away", palette.AMBER, opposed),
+    )
+    return [Part(label, colour, count / whole) for label, colour, count in kinds if count.any()]

@@ -10,12 +10,7 @@ from jaxattn.study.estimates import number
 
 
 def labelled(runs: Datasets, labels: Mapping[str, str]) -> dict[str, Number]:
-    """Return estimates of every run, curves at their last snapshot.
-
-    Args:
-        runs: by name.
-        labels: the name of the estimate by its label, in which `{}` stands for the last step.
-    """
+    """Return estimates of every run by their labels, in which `{}` is the last step; curves at their last snapshot."""
     return {
         f"{label.format(run.attrs['steps'])}, {name}": number(run, estimate, at=-1)
         for name, run in runs.items()

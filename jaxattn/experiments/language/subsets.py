@@ -21,16 +21,9 @@ def over(
 def by_kind(
     run: xarray.Dataset, key: PRNGKeyArray, estimates: Callable[[xarray.Dataset], Mapping[str, Estimator]]
 ) -> xarray.Dataset:
-    """Return estimates over the texts that some W separates, and over the others.
+    """Return estimates over the texts that are `feasible`, and over the others, as far as there are any.
 
-    Args:
-        run: with `feasible`, which texts some W separates.
-        key: of the bootstrap.
-        estimates: from the texts of a kind to estimates by name.
-
-    Returns:
-        The estimates of the kinds that there are, with the kind as a prefix: `feasible_off`; and the numbers of texts,
-        `feasible_texts` and `infeasible_texts`.
+    The names have the kind as a prefix, such as `feasible_off`; `feasible_texts` and `infeasible_texts` are numbers.
     """
     summary = xarray.Dataset()
     for k, (kind, of_kind) in enumerate({"feasible": run["feasible"], "infeasible": ~run["feasible"]}.items()):

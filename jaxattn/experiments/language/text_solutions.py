@@ -1,12 +1,12 @@
-"""The max-margin problems of the texts of a record, solved and certified."""
+"""The texts of a record, and their max-margin problems, solved and certified."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import numpy as np
 import xarray
+from jaxtyping import Bool
 
 from jaxattn import language, svm
 from jaxattn.parallel import batch
@@ -15,6 +15,17 @@ from jaxattn.study.settings.texts import choices_of
 
 # Price of a unit of slack, as in the paper.
 C = 10.0
+
+
+def read(record: xarray.Dataset) -> tuple[language.Choices, Bool[np.ndarray, " seeds"]]:
+    """Return the texts of a record, and which of their weights stayed finite."""
+    texts = choices_of({str(name): record[name].values for name in record.data_vars})
+    return texts, np.asarray(np.isfinite(record["pairs"].values).all(axis=(1, 2)))
+
+
+def is_solved(*solutions: svm.Solution) -> Bool[np.ndarray, " seeds"]:
+    """Return where all of these solutions are certified."""
+    return np.all([np.asarray(solution.status) == svm.Status.OPTIMAL for solution in solutions], axis=0)
 
 
 class TextSolutions(NamedTuple):
@@ -41,13 +52,12 @@ class TextSolutions(NamedTuple):
     @property
     def feasible(self) -> np.ndarray:
         """Whether the hard problem of a kept text has a solution."""
-        return np.asarray(self.hard.status) == svm.Status.OPTIMAL
+        return is_solved(self.hard)
 
     @property
     def both_parts(self) -> np.ndarray:
         """Whether both parts of the limit of 2308.16898, of the sets and finite, are solved for a kept text."""
-        of_sets, of_finite = (np.asarray(part.status) == svm.Status.OPTIMAL for part in (self.sets, self.finite))
-        return of_sets & of_finite
+        return is_solved(self.sets, self.finite)
 
     @property
     def mixed(self) -> np.ndarray:
@@ -56,38 +66,32 @@ class TextSolutions(NamedTuple):
 
 
 def solutions(record: xarray.Dataset, solver: svm.Solver | None = None) -> TextSolutions:
-    """Solve the problems of every text whose weights stayed finite.
+    """Solve the problems of every text of a `TextTraining`, with the vocabulary as candidates.
 
-    A text is kept if the hard problem is certified solved or infeasible, and the soft one solved.
-
-    Args:
-        record: of a `TextTraining` with the vocabulary as candidates.
-        solver: for all problems; each problem's default if None.
+    A text is kept if its weights stayed finite, the hard problem is certified solved or infeasible, and the soft one
+    solved.
 
     Raises:
         ValueError: no text is kept.
     """
-    finite = np.isfinite(record["pairs"].values).all(axis=(1, 2))
-    texts = language.compact(choices_of({str(name): record[name].values for name in record.data_vars}))
-    posed = (language.constraints, _soft, _sets, language.finite_constraints)
-    problems = (batch.over_seeds(one, texts) for one in posed)
-    hard, soft, sets, of_finite = (svm.solve_batch(one, svm.frobenius, solver=solver) for one in problems)
+    texts, finite = read(record)
+    texts = language.compact(texts)
+    posed = (language.constraints, _soft, of_sets, language.finite_constraints)
+    problems = (batch.over_seeds(pose, texts) for pose in posed)
+    solved = [svm.solve_batch(problem, svm.frobenius, solver=solver) for problem in problems]
+    hard, soft, *_ = solved
     decided = np.isin(hard.status, (svm.Status.OPTIMAL, svm.Status.INFEASIBLE))
-    solved = decided & (soft.status == svm.Status.OPTIMAL)
-    kept = finite & solved
-    counts = exclusions.count(kept, diverged=np.logical_not(finite))
+    kept = finite & decided & is_solved(soft)
+    counts = exclusions.count(kept, diverged=~finite)
     if not kept.any():
         raise ValueError(f"expected a text of which hard and soft problem are decided, found counts {counts}")
-
-    def of_kept(leaves: Any) -> Any:
-        return jax.tree.map(lambda leaf: leaf[kept], leaves)
-
-    return TextSolutions(kept, of_kept(texts), of_kept(hard), of_kept(soft), of_kept(sets), of_kept(of_finite), counts)
+    return TextSolutions(kept, *exclusions.only(kept, (texts, *solved)), counts=counts)
 
 
 def _soft(choices: language.Choices) -> svm.Constraints:
     return language.soft(choices, C)
 
 
-def _sets(choices: language.Choices) -> svm.Constraints:
+def of_sets(choices: language.Choices) -> svm.Constraints:
+    """Return the constraints that select all words that follow a word."""
     return language.set_constraints(choices, language.followers(choices) > 0)

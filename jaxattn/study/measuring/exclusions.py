@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Bool
 
@@ -32,3 +34,8 @@ def doubted(solutions: Sequence[svm.Solution], kept: Bool[np.ndarray, " attempts
     several = (codes == svm.Unique.NO).any(axis=1)
     unknown = (codes == svm.Unique.UNKNOWN).any(axis=1) & ~several
     return {"not_unique": int(several.sum()), "uniqueness_unknown": int(unknown.sum())}
+
+
+def only(kept: Bool[np.ndarray, " seeds"], tree: Any) -> Any:
+    """Return a tree of arrays over seeds with the kept seeds alone."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], tree)

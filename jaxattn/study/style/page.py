@@ -97,6 +97,11 @@ def band(axes: Axes, x: ArrayLike, mean: ArrayLike, low: ArrayLike, high: ArrayL
     axes.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
 
 
+def course(axes: Axes, run: xarray.Dataset, name: str, x: str = "snapshot", **look: Any) -> None:
+    """Draw an estimate of a run over `x`, an axis or another estimate, with the band of its interval."""
+    band(axes, run[x].values, *(run[f"{name}{end}"].values for end in ("", "_low", "_high")), **look)
+
+
 def bars(axes: Axes, x: ArrayLike, mean: ArrayLike, low: ArrayLike, high: ArrayLike, **look: Any) -> None:
     """Draw means at x with their intervals; `look` is as `Axes.errorbar` takes it."""
     mean = np.asarray(mean)

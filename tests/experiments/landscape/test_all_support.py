@@ -5,11 +5,11 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import descent, losses, problem
 from jaxattn.experiments.landscape import all_support
 from jaxattn.study.settings import schedule
+from tests.experiments.synthetic import synthetic
 from tests.recorded import recorded
 
 VERDICTS = {
@@ -35,20 +35,18 @@ def run(step_size, seeds=240):
     first = np.where(behind[:, None], -3 - 2 * grown, start[:, :1] + 2 * grown)
     margin = np.stack([first, 3 + grown], axis=2)
     pull_start = np.stack([np.where(behind, -9.0, -2.0), np.full(seeds, -3.0)], axis=1)
-    return xarray.Dataset(
-        {
-            "start": (("seed", "coordinate"), start),
-            "margin_start": (("seed", "input"), start),
-            "margin": (("seed", "snapshot", "input"), margin),
-            "pull_start": (("seed", "input"), pull_start),
-            "pull": (("seed", "snapshot", "input"), -np.abs(margin)),
-            "off": (("seed", "snapshot"), 0.1 / (1 + grown) ** 2),
-            "gram": (("seed", "input", "second"), np.tile(GRAM, (seeds, 1, 1))),
-            "bound": ("seed", np.full(seeds, 177.0)),
-        },
-        {"seed": seed, "snapshot": STEPS},
-        {"optimizer.step_size": step_size, "steps": int(STEPS[-1])}
-        | {"attempted": seeds, "kept": seeds, "diverged": 0, "infeasible": 0, "unsolved": 0},
+    return synthetic(
+        seeds,
+        {"optimizer.step_size": step_size, "steps": int(STEPS[-1])},
+        {"snapshot": STEPS},
+        start=(("seed", "coordinate"), start),
+        margin_start=(("seed", "input"), start),
+        margin=(("seed", "snapshot", "input"), margin),
+        pull_start=(("seed", "input"), pull_start),
+        pull=(("seed", "snapshot", "input"), -np.abs(margin)),
+        off=0.1 / (1 + grown) ** 2,
+        gram=(("seed", "input", "second"), np.tile(GRAM, (seeds, 1, 1))),
+        bound=177.0,
     )
 
 

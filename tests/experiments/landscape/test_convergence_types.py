@@ -1,21 +1,19 @@
 """Types of convergence: synthetic runs, and how records are classified."""
 
-import importlib
 import itertools
 
 import jax
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import svm, tokens
+from jaxattn.experiments.landscape import convergence_types
 from jaxattn.experiments.landscape.convergence_types import estimate, measure
 from jaxattn.svm import Status
 from tests import instances
+from tests.experiments.synthetic import synthetic
 from tests.recorded import ended
 
-# The package's `measure` is the function.
-MEASURING = importlib.import_module("jaxattn.experiments.landscape.convergence_types.measure")
 VERDICTS = {
     "convergence-types:global": "holds",
     "convergence-types:local": "holds with a correction",
@@ -40,14 +38,14 @@ def run(weights, d, globally, locally, support, own=200, unsaturated=0):
     """A run with these numbers of seeds of each kind, the first ones of 200; one more is unsolved."""
     seed = np.arange(200)
     ends = {"saturated": 200 - unsaturated, "globally": globally, "locally": locally, "all_support": support}
-    return xarray.Dataset(
-        {name: ("seed", seed < end) for name, end in (ends | {"locally_own": own, "trained_on": 1}).items()}
-        | {"remains": ("seed", np.zeros(200, bool))}
-        | {"nearest": ("seed", np.full(200, 1.5))},
-        {"seed": seed},
+    ends |= {"locally_own": own, "trained_on": 1}
+    return synthetic(
+        200,
         {"weights": weights, "data.n": 5, "data.T": 5, "data.d": d, "steps": 1500}
-        | {"attempted": 201, "kept": 200 - unsaturated, "diverged": 0, "ambiguous": unsaturated}
-        | {"infeasible": 0, "unsolved": 1},
+        | {"attempted": 201, "kept": 200 - unsaturated, "ambiguous": unsaturated, "unsolved": 1},
+        **{name: seed < end for name, end in ends.items()},
+        remains=np.zeros(200, bool),
+        nearest=1.5,
     )
 
 
@@ -73,7 +71,7 @@ def test_runs_that_end_at_tokens_that_are_not_local_are_trained_on():
 
 @pytest.mark.slow
 def test_records_are_classified_by_the_solution_that_selects_their_tokens(monkeypatch):
-    monkeypatch.setattr(MEASURING, "_ROUNDS", ())
+    monkeypatch.setattr(convergence_types, "_ROUNDS", ())
     problems = instances.problems(6)
     alpha = np.array(jax.random.randint(jax.random.key(1), (6, instances.n), 0, instances.T))
     alpha[0] = tokens.optimal(instances.lane(problems, 0))
@@ -102,7 +100,7 @@ def test_records_are_classified_by_the_solution_that_selects_their_tokens(monkey
 
 @pytest.mark.slow
 def test_factors_are_local_by_the_neighbours_of_the_nuclear_solution_too(monkeypatch):
-    monkeypatch.setattr(MEASURING, "_ROUNDS", ())
+    monkeypatch.setattr(convergence_types, "_ROUNDS", ())
     problems = instances.problems(6)
     alpha = np.asarray(jax.random.randint(jax.random.key(3), (6, instances.n), 0, instances.T))
     constraints = jax.vmap(svm.token_constraints)(problems, alpha)

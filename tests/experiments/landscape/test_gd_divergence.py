@@ -6,21 +6,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import data, descent, losses, metrics, svm, tokens
 from jaxattn.descent import smoothness
 from jaxattn.experiments.landscape.gd_divergence import EXPERIMENT, estimate, measure
 from jaxattn.study.settings import schedule
+from tests.experiments.synthetic import synthetic
 from tests.instances import T, d, n
 from tests.recorded import problem_of, recorded
 
-VERDICTS = {
-    "gd-divergence:norm": "holds",
-    "gd-divergence:direction": "holds",
-    "gd-divergence:zero": "holds",
-    "gd-divergence:step": "holds",
-}
+VERDICTS = {f"gd-divergence:{name}": "holds" for name in ("norm", "direction", "zero", "step")}
 STEPS = np.array(schedule.Logarithmically(8)(100_000))
 GROWTH = np.log(1 + STEPS)
 
@@ -40,19 +35,17 @@ def measured():
 def run(step_size, record_every, seeds=30, off=0.5 / (1 + GROWTH) ** 2):
     """A run whose norm grows like log k, with a small spread over seeds."""
     spread = 1 + np.random.default_rng(0).normal(0, 0.02, (seeds, 1))
-    return xarray.Dataset(
-        {
-            "growth": (("seed", "snapshot"), spread * GROWTH),
-            "off": (("seed", "snapshot"), spread * off),
-            "bend": (("seed", "snapshot"), np.full((seeds, len(STEPS)), 0.1)),
-            "bound": ("seed", np.full(seeds, 15.0)),
-            "optimal": ("seed", np.ones(seeds, bool)),
-            "lost": ("seed", np.zeros(seeds)),
-            "loss": (("seed", "step"), np.tile([1.0, 0.5, 0.4], (seeds, 1))),
-        },
-        {"seed": np.arange(seeds), "snapshot": STEPS, "step": np.arange(3)},
-        {"optimizer.step_size": step_size, "record_every": record_every, "steps": int(STEPS[-1])}
-        | {"attempted": seeds, "kept": seeds, "diverged": 0, "infeasible": 0, "unsolved": 0},
+    return synthetic(
+        seeds,
+        {"optimizer.step_size": step_size, "record_every": record_every, "steps": int(STEPS[-1])},
+        {"snapshot": STEPS, "step": np.arange(3)},
+        growth=spread * GROWTH,
+        off=spread * off,
+        bend=np.full((seeds, len(STEPS)), 0.1),
+        bound=15.0,
+        optimal=np.ones(seeds, bool),
+        lost=0.0,
+        loss=(("seed", "step"), np.tile([1.0, 0.5, 0.4], (seeds, 1))),
     )
 
 

@@ -6,16 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import Problem, data, descent, heads, initial, losses, metrics, records, svm, tokens
-from jaxattn.experiments.landscape.global_convergence.basins import predicted
-from jaxattn.experiments.landscape.global_convergence.claims import CLAIMS
-from jaxattn.experiments.landscape.global_convergence.estimates import summarize
-from jaxattn.experiments.landscape.global_convergence.measure import measure
+from jaxattn.experiments.landscape.global_convergence.claims import CLAIMS, summarize
+from jaxattn.experiments.landscape.global_convergence.measure import measure, predicted
 from jaxattn.experiments.landscape.global_convergence.record import Basins, Far
 from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import recording, schedule
+from tests.experiments.synthetic import synthetic
 from tests.recorded import recorded
 
 VERDICTS = {
@@ -26,7 +24,6 @@ VERDICTS = {
     "global-convergence:basins": "holds",
     "global-convergence:score-gap": "holds",
 }
-COUNTS = {"attempted": 100, "kept": 100, "diverged": 0, "infeasible": 0, "unsolved": 0}
 RANK = np.arange(100) / 100
 
 
@@ -53,15 +50,13 @@ def started(share, settings, separated=1.0, lost=1e-12):
     """A run in which this share of seeds is right, those with the better first step; the last fifth separates."""
     hits = 1 - share - 1e-9 <= RANK
     hits[80:] &= RANK[80:] >= 1 - 0.2 * separated - 1e-9
-    return xarray.Dataset(
-        {
-            "optimal": ("seed", hits),
-            "correlation": ("seed", 0.31 + 0.4 * RANK),
-            "margin": ("seed", np.where(RANK >= 0.8, 0.1, -0.3)),
-            "lost": ("seed", np.where(hits, 0.0, lost)),
-        },
-        {"seed": np.arange(100)},
-        COUNTS | settings | {"steps": 2000},
+    return synthetic(
+        100,
+        settings | {"steps": 2000},
+        optimal=hits,
+        correlation=0.31 + 0.4 * RANK,
+        margin=np.where(RANK >= 0.8, 0.1, -0.3),
+        lost=np.where(hits, 0.0, lost),
     )
 
 
@@ -69,18 +64,16 @@ def far(R):
     """Starts of which the first fifth leaves an input unserved; 95 % of each outcome are predicted."""
     wrong = RANK < 0.2
     rank = np.where(wrong, RANK / 0.2, (RANK - 0.2) / 0.8)
-    return xarray.Dataset(
-        {
-            "optimal": ("seed", ~wrong),
-            "stays": ("seed", np.zeros(100, bool)),
-            "unserved": ("seed", wrong.astype(int)),
-            "behind": ("seed", np.where(wrong, 1.4, 0.0)),
-            "off_served": ("seed", np.full(100, 0.001)),
-            "elsewhere": ("seed", wrong == (rank < 0.95 - 1e-9)),
-            "apart": ("seed", rank < 0.9),
-        },
-        {"seed": np.arange(100)},
-        COUNTS | {"weights": "far", "weights.margin": R, "data.n": 4, "data.d": 5, "steps": 8000},
+    return synthetic(
+        100,
+        {"weights": "far", "weights.margin": R, "data.n": 4, "data.d": 5, "steps": 8000},
+        optimal=~wrong,
+        stays=np.zeros(100, bool),
+        unserved=wrong.astype(int),
+        behind=np.where(wrong, 1.4, 0.0),
+        off_served=0.001,
+        elsewhere=wrong == (rank < 0.95 - 1e-9),
+        apart=rank < 0.9,
     )
 
 

@@ -2,11 +2,11 @@
 
 import jax
 import numpy as np
-import xarray
 
 from jaxattn import svm, tokens
-from jaxattn.experiments.landscape.global_probability import EXPERIMENT, estimate, independent, measure
+from jaxattn.experiments.landscape.global_probability import EXPERIMENT, by_chance, difference, estimate, measure
 from tests import instances
+from tests.experiments.synthetic import synthetic
 from tests.recorded import ended
 
 VERDICTS = {
@@ -37,12 +37,12 @@ def measured():
 def run(weights, n, T, d, share, seeds=4000, unsaturated=0):
     """A run in which this share of the seeds, the first ones, is at the optimal tokens."""
     seed = np.arange(seeds)
-    return xarray.Dataset(
-        {"saturated": ("seed", seed >= unsaturated), "globally": ("seed", seed < share * seeds)}
-        | {"margin": ("seed", np.ones(seeds))},
-        {"seed": seed},
-        {"weights": weights, "data.n": n, "data.T": T, "data.d": d, "steps": 1500}
-        | {"attempted": seeds, "kept": seeds - unsaturated, "diverged": 0, "ambiguous": unsaturated},
+    settings = {"weights": weights, "data.n": n, "data.T": T, "data.d": d, "steps": 1500}
+    return synthetic(
+        seeds,
+        settings | {"kept": seeds - unsaturated, "ambiguous": unsaturated},
+        saturated=seed >= unsaturated,
+        globally=seed < share * seeds,
     )
 
 
@@ -54,10 +54,10 @@ def test_a_run_that_has_not_saturated_counts_as_not_optimal():
 def test_differences_are_counted_in_the_standard_errors_of_both_runs():
     # 0.6 of 1000 and 0.5 of 100, each with a hit and a miss more: 601 of 1002 and 51 of 102.
     expected = np.sqrt(0.5998 * 0.4002 / 1002 + 0.25 / 102)
-    np.testing.assert_allclose(independent.difference(0.6, 1000, 0.5, 100), (0.0998, expected), rtol=1e-3)
-    difference, error = independent.difference(1.0, 50, 1.0, 100)
-    assert abs(difference / error) < 1
-    assert [independent.by_chance(count) for count in (1, 20, 30)] == [0, 3, 3]
+    np.testing.assert_allclose(difference(0.6, 1000, 0.5, 100), (0.0998, expected), rtol=1e-3)
+    certain, error = difference(1.0, 50, 1.0, 100)
+    assert abs(certain / error) < 1
+    assert [by_chance(count) for count in (1, 20, 30)] == [0, 3, 3]
 
 
 def test_the_optimal_tokens_are_read_off_the_final_weights():

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import losses, svm, tokens
 from jaxattn.experiments.landscape.gradient_share import log_shares, summarize
+from tests.experiments.synthetic import synthetic
 from tests.instances import T, free, n, problem
 
 VERDICTS = {"gradient-share:slack": "holds"}
@@ -20,14 +20,13 @@ def measured(slope=-1.0):
     slack = np.where(rng.random((20, 6, 7)) < 0.4, 0.0, rng.exponential(1.0, (20, 6, 7)))
     growth = np.broadcast_to(0.02 * STEPS, (20, 5))
     log_share = slope * slack[:, None] * growth[:, :, None, None] - 4 + 0.1 * rng.normal(size=(20, 5, 6, 7))
-    run = xarray.Dataset(
-        {
-            "log_share": (("seed", "snapshot", "input", "other"), log_share),
-            "slack": (("seed", "input", "other"), slack),
-            "growth": (("seed", "snapshot"), growth),
-        },
-        {"seed": np.arange(20), "snapshot": STEPS},
-        {"weights": "free", "steps": 2000, "attempted": 20, "kept": 20, "diverged": 0},
+    run = synthetic(
+        20,
+        {"weights": "free", "steps": 2000},
+        {"snapshot": STEPS},
+        log_share=(("seed", "snapshot", "input", "other"), log_share),
+        slack=(("seed", "input", "other"), slack),
+        growth=growth,
     )
     return {"W": run}
 

@@ -18,15 +18,11 @@ from jaxattn.experiments.landscape.no_stationary_point.measure import (
 from jaxattn.study.claims import not_a_number
 from jaxattn.study.measuring import optimum
 from jaxattn.study.settings import landscape, recording
+from tests.experiments.synthetic import synthetic
 from tests.instances import T, d, lane, n
 
 SLOPE = jax.grad(losses.risk)
-VERDICTS = {
-    "no-stationary-point:equal": "holds",
-    "no-stationary-point:needed": "holds",
-    "no-stationary-point:finite": "holds",
-    "no-stationary-point:variance": "holds",
-}
+VERDICTS = {f"no-stationary-point:{name}": "holds" for name in ("equal", "needed", "finite", "variance")}
 
 
 def measured():
@@ -40,23 +36,23 @@ def run(spread, least, bends=()):
     first, second = np.linspace(-7.0, 3.0, 11), np.linspace(-3.0, 3.0, 7)
     x, y = np.meshgrid(first, second)
     bends = np.array(bends, float)
-    return xarray.Dataset(
-        {
-            "least": ("seed", least + 0.01 * noise),
-            "negative": ("seed", np.full(24, 0.1 * (least < 0))),
-            "histogram": (("seed", "bin"), np.ones((24, 100), int)),
-            "bound": ("seed", np.full(24, 0.1)),
-            "readout": ("seed", 0.01 + noise),
-            "trap_risk": (("second", "first"), 0.5 - 0.01 * y + 0.001 * (x + 3) ** 2),
-            "trap_alignment": (("second", "first"), np.tanh(0.3 * x + 0.5 * y + 1)),
-            "trap_place": ("point", np.linspace(-3.0, 1.0, len(bends))),
-            "trap_gradient": ("point", np.full(len(bends), 1e-17)),
-            "trap_least": ("point", bends),
-            "trap_largest": ("point", np.abs(bends) + 0.01),
-            "trap_solution": ("coordinate", np.array([0.8, 0.6])),
-        },
-        {"seed": np.arange(24), "bin": np.linspace(-0.99, 0.99, 100), "first": first, "second": second},
-        {"data.spread": spread, "draws": 10_000, "attempted": 24, "kept": 24, "infeasible": 0, "unsolved": 0},
+    plane = "second", "first"
+    return synthetic(
+        24,
+        {"data.spread": spread, "draws": 10_000},
+        {"bin": np.linspace(-0.99, 0.99, 100), "first": first, "second": second},
+        least=least + 0.01 * noise,
+        negative=0.1 * (least < 0),
+        histogram=(("seed", "bin"), np.ones((24, 100), int)),
+        bound=0.1,
+        readout=0.01 + noise,
+        trap_risk=(plane, 0.5 - 0.01 * y + 0.001 * (x + 3) ** 2),
+        trap_alignment=(plane, np.tanh(0.3 * x + 0.5 * y + 1)),
+        trap_place=("point", np.linspace(-3.0, 1.0, len(bends))),
+        trap_gradient=("point", np.full(len(bends), 1e-17)),
+        trap_least=("point", bends),
+        trap_largest=("point", np.abs(bends) + 0.01),
+        trap_solution=("coordinate", np.array([0.8, 0.6])),
     )
 
 

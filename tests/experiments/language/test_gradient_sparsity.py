@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import data, descent, language, losses, records, svm
 from jaxattn.experiments.language.gradient_sparsity.masked import SupportTraining
@@ -14,6 +13,7 @@ from jaxattn.experiments.language.gradient_sparsity.measure import carrying, con
 from jaxattn.parallel import batch
 from jaxattn.study.settings import recording, schedule, texts
 from tests.experiments.language.text_records import in_memory
+from tests.experiments.synthetic import synthetic
 
 KEY = jax.random.key(0)
 carrying, masses = jax.jit(carrying), jax.jit(masses)
@@ -39,26 +39,20 @@ def shares(candidates, d, share, limit, masked=0):
     """A run with this share for feasible texts, the first half; it falls for the others."""
     feasible = np.arange(SEEDS) < SEEDS // 2
     noise = np.random.default_rng(0).normal(0, 0.004, (SEEDS, 1))
-    course, by_seed = ("seed", "snapshot"), {"limit": limit, "core": 0.4, "pairs": 450.0, "dropped": 9.0}
-    return xarray.Dataset(
-        {name: ("seed", np.full(SEEDS, value)) for name, value in by_seed.items()}
-        | {
-            "feasible": ("seed", feasible),
-            "share": (course, noise + np.where(feasible[:, None], share, 0.98 - 0.15 * np.log10(STEPS))),
-            "beside": (course, (1 + noise) * 0.3 / STEPS),
-            "off": ("seed", np.where(feasible, 1e-4 + 1e-3 * noise[:, 0] ** 2, 0.0)),
-            "margin": ("seed", np.where(feasible, 0.99 + noise[:, 0], 1.0)),
-        },
-        {"seed": np.arange(SEEDS), "snapshot": STEPS},
-        {
-            "candidates": candidates,
-            "data.d": d,
-            "masked": masked,
-            "prefixes": 45,
-            "steps": int(STEPS[-1]),
-            "attempted": SEEDS,
-        }
-        | {"kept": SEEDS, "diverged": 0, "unsolved": 0},
+    settings = {"candidates": candidates, "data.d": d, "masked": masked, "prefixes": 45, "steps": int(STEPS[-1])}
+    return synthetic(
+        SEEDS,
+        settings,
+        {"snapshot": STEPS},
+        limit=limit,
+        core=0.4,
+        pairs=450.0,
+        dropped=9.0,
+        feasible=feasible,
+        share=noise + np.where(feasible[:, None], share, 0.98 - 0.15 * np.log10(STEPS)),
+        beside=(1 + noise) * 0.3 / STEPS,
+        off=np.where(feasible, 1e-4 + 1e-3 * noise[:, 0] ** 2, 0.0),
+        margin=np.where(feasible, 0.99 + noise[:, 0], 1.0),
     )
 
 

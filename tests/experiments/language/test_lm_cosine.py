@@ -8,11 +8,12 @@ import xarray
 
 from jaxattn import svm
 from jaxattn.experiments.language import text_solutions
-from jaxattn.experiments.language.lm_cosine.claims import estimate
+from jaxattn.experiments.language.lm_cosine import estimate
 from jaxattn.experiments.language.lm_cosine.measure import measure
 from jaxattn.study.claims import not_a_number
 from jaxattn.study.settings import texts
 from tests.experiments.language.text_records import drawn_record
+from tests.experiments.synthetic import synthetic
 
 KEY = jax.random.key(0)
 STEPS, SEEDS = np.array([1, 3, 10, 30, 100, 300, 1000, 3000, 10_000]), 24
@@ -39,27 +40,17 @@ def size(m):
         ends = np.asarray(end) * np.exp(0.05 * rng.normal(size=SEEDS))
         return 0.3 * (ends[:, None] / 0.3) ** np.linspace(0, 1, len(STEPS))
 
-    return xarray.Dataset(
-        {
-            "feasible": ("seed", feasible),
-            "has_mixed": ("seed", ~feasible),
-            "soft": (("seed", "snapshot"), fall(np.where(feasible, 1e-4, 0.05))),
-            "mixed": (("seed", "snapshot"), fall(0.01)),
-            "apart": ("seed", np.linspace(0, 1e-8, SEEDS)),
-            "different": ("seed", np.linspace(0.6, 0.7, SEEDS)),
-            "different_own": ("seed", np.linspace(0.98, 1, SEEDS)),
-        },
-        {"seed": np.arange(SEEDS), "snapshot": STEPS},
-        {
-            "steps": int(STEPS[-1]),
-            "attempted": SEEDS,
-            "kept": SEEDS,
-            "diverged": 0,
-            "unsolved": 0,
-            "data.m": m,
-            "data.n": 5,
-            "data.d": 100,
-        },
+    return synthetic(
+        SEEDS,
+        {"steps": int(STEPS[-1]), "data.m": m, "data.n": 5, "data.d": 100},
+        {"snapshot": STEPS},
+        feasible=feasible,
+        has_mixed=~feasible,
+        soft=fall(np.where(feasible, 1e-4, 0.05)),
+        mixed=fall(0.01),
+        apart=np.linspace(0, 1e-8, SEEDS),
+        different=np.linspace(0.6, 0.7, SEEDS),
+        different_own=np.linspace(0.98, 1, SEEDS),
     )
 
 

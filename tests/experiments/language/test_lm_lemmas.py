@@ -7,18 +7,13 @@ import pytest
 import xarray
 
 from jaxattn import data
-from jaxattn.experiments.language.lm_lemmas.claims import SHARP
-from jaxattn.experiments.language.lm_lemmas.measure import BOUNDS, DISTANCES, LABELS, RADII, measure
+from jaxattn.experiments.language.lm_lemmas import BOUNDS, DISTANCES, LABELS, RADII, SHARP, measure
 from jaxattn.study.settings.texts import Texts
 from tests.experiments.language.text_records import in_memory
 
 SIZES = {"m": 1, "n": 4, "d": 3, "V": 5, "entropy": 1.0}
 SEEDS = 20
-VERDICTS = {
-    "lm-lemmas:gradient": "holds with a correction",
-    "lm-lemmas:slope": "holds",
-    "lm-lemmas:bounds": "holds",
-}
+VERDICTS = {"lm-lemmas:gradient": "holds with a correction", "lm-lemmas:slope": "holds", "lm-lemmas:bounds": "holds"}
 
 
 def measured():

@@ -3,13 +3,12 @@
 import jax
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import language
-from jaxattn.experiments.language.lm_margins.claims import CLAIMS, SOLVED, summarize
-from jaxattn.experiments.language.lm_margins.measure import measure
+from jaxattn.experiments.language.lm_margins import EXPERIMENT, SOLVED, measure, summarize
 from jaxattn.study.settings import texts
 from tests.experiments.language.text_records import drawn_record
+from tests.experiments.synthetic import synthetic
 
 STEPS = np.array([1, 100, 10_000])
 SEEDS = 24
@@ -30,18 +29,18 @@ def measured():
     margins = np.where(others[:, None], end + 0.1 * rng.normal(size=end.shape), 0.0)
     largest = np.where(feasible.ravel(), 0.4, 0.0)
     least = largest[:, None] - np.linspace(0.2, 0.005, len(STEPS)) - 1e-4 * rng.uniform(size=(SEEDS, 1))
-    run = xarray.Dataset(
-        {
-            "margins": (("seed", "shown", "prefix", "word"), margins),
-            "others": (("seed", "prefix", "word"), others),
-            "follows": (("seed", "prefix", "word"), follows),
-            "weight": (("seed", "prefix"), np.broadcast_to([2.0, 1.0], (SEEDS, 2))),
-            "feasible": ("seed", feasible.ravel()),
-            "least": (("seed", "snapshot"), least),
-            "largest": ("seed", largest),
-        },
-        {"seed": np.arange(SEEDS), "shown": STEPS, "snapshot": STEPS},
-        {"steps": int(STEPS[-1]), "attempted": SEEDS, "kept": SEEDS, "diverged": 0, "unsolved": 0},
+    words = "seed", "prefix", "word"
+    run = synthetic(
+        SEEDS,
+        {"steps": int(STEPS[-1])},
+        {"shown": STEPS, "snapshot": STEPS},
+        margins=(("seed", "shown", "prefix", "word"), margins),
+        others=(words, others),
+        follows=(words, follows),
+        weight=(("seed", "prefix"), np.broadcast_to([2.0, 1.0], (SEEDS, 2))),
+        feasible=feasible.ravel(),
+        least=least,
+        largest=largest,
     )
     return {"texts": run}
 
@@ -91,10 +90,10 @@ def test_a_margin_that_falls_does_not_increase_throughout():
     run["least"].values[:, 1] -= 0.3
     summary = summarize({"texts": run}, jax.random.key(0))
     np.testing.assert_allclose(summary["texts"][f"short {SOLVED[0]}"][-1], 0.005 / 0.4, atol=1e-3)
-    verdicts = {claim.id: claim.judge(summary).verdict for claim in CLAIMS}
+    verdicts = {claim.id: claim.judge(summary).verdict for claim in EXPERIMENT.claims}
     # Short of 0 where words conflict, the margin is maximal on the other texts only.
     run["least"].values[SEEDS // 2 :] -= 0.05
     conflict = summarize({"texts": run}, jax.random.key(0))
-    assert CLAIMS[1].judge(conflict).verdict == "holds with a correction"
+    assert EXPERIMENT.claims[1].judge(conflict).verdict == "holds with a correction"
     assert verdicts["lm-margins:maximal"] == "holds"
     assert verdicts["lm-margins:throughout"] == "does not hold"

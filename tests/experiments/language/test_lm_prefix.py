@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import data, descent, language, losses, metrics, records, svm
-from jaxattn.experiments.language.lm_prefix.claims import estimate
-from jaxattn.experiments.language.lm_prefix.measure import measure
-from jaxattn.experiments.language.started import Normal, StartedTraining, asking
-from jaxattn.study.settings import recording, schedule
+from jaxattn.experiments.language.lm_prefix import estimate, measure
+from jaxattn.experiments.language.started import Normal, asking
+from jaxattn.study.settings import recording
+from tests.experiments.language.text_records import started_training
+from tests.experiments.synthetic import synthetic
 
 KEY = jax.random.key(0)
 LAW = partial(data.read_language, m=4, n=6, d=5, V=4, entropy=0.1)
@@ -43,28 +43,22 @@ def ended(optimizer, delta, left):
     noise = 1 + np.random.default_rng(2).normal(0, 0.02, (starts, 1))
     is_left = np.arange(starts) < left
     margin = 0.98 + 0.001 * (noise[:, 0] - 1)
-    by_seed = {
-        "margin": margin,
-        "margin_kept": margin,
-        "attention": np.where(is_left, 1e-9, 1.0),
-        "off_kept": 0.001 * noise[:, 0],
-        "unserved": is_left.astype(int),
-        "behind": np.where(is_left, 1.3, 0.0),
-        "start": np.full(starts, 2.0),
-        "within": np.full(starts, 0.4),
-        "text": np.arange(starts) // STARTS,
-    }
-    courses = {
-        "off": noise * np.geomspace(0.8, np.where(is_left, 0.3, 0.001), len(STEPS), axis=1),
-        "growth": noise * np.log(STEPS),
-    }
     settings = {"optimizer": optimizer, "data.head.delta": delta, "data.d": 10, "weights.scale": 1.0}
-    counts = {"attempted": 128, "kept": starts, "diverged": 0, "ambiguous": 0, "infeasible": 128 - starts}
-    return xarray.Dataset(
-        {name: ("seed", values) for name, values in by_seed.items()}
-        | {name: (("seed", "snapshot"), values) for name, values in courses.items()},
-        {"seed": np.arange(starts), "snapshot": STEPS},
-        settings | counts | {"unsolved": 0, "weights.starts": STARTS, "steps": int(STEPS[-1])},
+    return synthetic(
+        starts,
+        settings | {"attempted": 128, "infeasible": 128 - starts, "weights.starts": STARTS, "steps": int(STEPS[-1])},
+        {"snapshot": STEPS},
+        margin=margin,
+        margin_kept=margin,
+        attention=np.where(is_left, 1e-9, 1.0),
+        off_kept=0.001 * noise[:, 0],
+        unserved=is_left.astype(int),
+        behind=np.where(is_left, 1.3, 0.0),
+        start=2.0,
+        within=0.4,
+        text=np.arange(starts) // STARTS,
+        off=noise * np.geomspace(0.8, np.where(is_left, 0.3, 0.001), len(STEPS), axis=1),
+        growth=noise * np.log(STEPS),
     )
 
 
@@ -85,27 +79,12 @@ def test_a_scale_or_number_of_starts_that_is_none_is_named(wrong):
         Normal(**wrong)
 
 
-def recorded(place, rule, initial, seeds):
-    """A record of a run on the exact direction."""
-    setting = StartedTraining(
-        law=LAW,
-        optimizer=rule,
-        loss=losses.logistic,
-        seeds=seeds,
-        key=3,
-        steps=100,
-        snapshots=schedule.Logarithmically(1),
-        record_every=100,
-        initial=initial,
-    )
-    recording.run(setting, place, {})
-    settings = {"data.head.delta": 0.0, "optimizer.step_size": 0.5, "weights.starts": initial.starts}
-    return records.load(place).assign_attrs(settings)
-
-
 @pytest.mark.slow
 def test_starts_of_one_text_share_it_and_are_measured_against_its_solution(tmp_path):
-    record = recorded(tmp_path / "run", descent.normalized_gd(0.5, floor=0.0, penalty=0.0), Normal(1.0, starts=2), 6)
+    rule = descent.normalized_gd(0.5, floor=0.0, penalty=0.0)
+    recording.run(started_training(LAW, Normal(1.0, starts=2), rule, seeds=6, key=3, steps=100), tmp_path / "run", {})
+    settings = {"data.head.delta": 0.0, "optimizer.step_size": 0.5, "weights.starts": 2}
+    record = records.load(tmp_path / "run").assign_attrs(settings)
     E, started = record["E"].values, record["pairs_initial"].values
     np.testing.assert_array_equal(E[::2], E[1::2])
     assert len({values.tobytes() for values in E}) == 3
@@ -129,8 +108,7 @@ def test_starts_of_one_text_share_it_and_are_measured_against_its_solution(tmp_p
 
 
 def test_with_one_start_a_text_the_seeds_are_those_of_any_experiment():
-    setting = {"law": LAW, "optimizer": descent.gd(0.5), "loss": losses.logistic, "seeds": 4, "key": 3, "steps": 2}
-    one = StartedTraining(**setting, snapshots=schedule.Logarithmically(1), initial=Normal(1.0))
+    one = started_training(LAW, Normal(1.0), descent.gd(0.5), seeds=4, key=3, steps=2)
     root = jax.random.key_data(jax.random.key(3))
     expected = [recording.keys(jnp.asarray(seed), root)[0] for seed in range(4)]
     np.testing.assert_array_equal(one.block(np.arange(4), np.asarray(root))["data_key"], expected)

@@ -7,15 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import data, descent, language, losses, records, svm
 from jaxattn.experiments.language.lm_theorems import ties
 from jaxattn.experiments.language.lm_theorems.crossed import crossed
 from jaxattn.experiments.language.lm_theorems.measure import measure
-from jaxattn.experiments.language.started import Drawn, StartedTraining, Toward
+from jaxattn.experiments.language.started import Drawn, Toward
 from jaxattn.parallel import batch
 from jaxattn.study.settings import recording, schedule, texts
+from tests.experiments.language.text_records import started_training
+from tests.experiments.synthetic import synthetic
 from tests.instances import stacked
 
 KEY = jax.random.key(0)
@@ -60,23 +61,20 @@ def path(delta, step_size):
     noise = 1 + rng.normal(0, 0.02, (3, SEEDS, 1))
     # Seeds also differ in their rate of convergence.
     tilt = np.exp(rng.normal(0, 0.02, (SEEDS, 1)) * np.linspace(1, 0, len(STEPS)))
-    course = ("seed", "snapshot")
-    return xarray.Dataset(
-        {
-            "feasible": ("seed", feasible),
-            "off": (course, noise[0] * tilt * FALLING),
-            "off_soft": (course, noise[1] * tilt * np.where(feasible[:, None], FALLING, 0.07)),
-            "growth": (course, noise[2] * GROWTH),
-            "least": ("seed", (np.arange(SEEDS) < SEEDS - 1) | (step_size < 50)),
-            "apart": ("seed", np.where(feasible, 0.0, 0.06)),
-            "bound": ("seed", np.full(SEEDS, 0.6)),
-            "chosen": ("seed", np.ones(SEEDS)),
-            "choosable": ("seed", np.ones(SEEDS)),
-            "loss": (("seed", "step"), noise[0] * [1.0, 0.5]),
-        },
-        {"seed": np.arange(SEEDS), "snapshot": STEPS, "step": np.arange(2)},
-        {"optimizer.step_size": step_size, "data.delta": delta, "steps": int(STEPS[-1])}
-        | {"attempted": SEEDS, "kept": SEEDS, "diverged": 0, "ambiguous": 0, "unsolved": 0},
+    return synthetic(
+        SEEDS,
+        {"optimizer.step_size": step_size, "data.delta": delta, "steps": int(STEPS[-1])},
+        {"snapshot": STEPS, "step": np.arange(2)},
+        feasible=feasible,
+        off=noise[0] * tilt * FALLING,
+        off_soft=noise[1] * tilt * np.where(feasible[:, None], FALLING, 0.07),
+        growth=noise[2] * GROWTH,
+        least=(np.arange(SEEDS) < SEEDS - 1) | (step_size < 50),
+        apart=np.where(feasible, 0.0, 0.06),
+        bound=0.6,
+        chosen=1.0,
+        choosable=1.0,
+        loss=(("seed", "step"), noise[0] * [1.0, 0.5]),
     )
 
 
@@ -84,27 +82,19 @@ def ended(loss, left=0, far=0.001, starts=STARTS, data="scored_language", delta=
     """A run from other starts, of which the first leave an input unserved that is 1.3 behind."""
     is_left = np.arange(starts) < left
     noise = 1 + np.random.default_rng(1).normal(0, 0.02, (starts, 1))
-    by_seed = {
-        "off_kept": noise[:, 0] * far,
-        "unserved": is_left.astype(int),
-        "behind": np.where(is_left, 1.3, 0.0),
-        "start": np.full(starts, 2.0),
-        "within": np.full(starts, 0.1),
-    }
-    courses = {
-        "off": noise * np.geomspace(0.8, np.where(is_left, 0.3, far), len(STEPS), axis=1),
-        "growth": np.full((starts, len(STEPS)), 100.0),
-    }
     own = {"data.d": 10, "data.delta": delta} if data == "scored_language" else {}
-    return xarray.Dataset(
-        {name: ("seed", values) for name, values in by_seed.items()}
-        | {name: (("seed", "snapshot"), values) for name, values in courses.items()},
-        {"seed": np.arange(starts), "snapshot": STEPS},
-        {"data": data, "loss": loss, "weights": "drawn_pairs", "weights.radius": 10.0, "optimizer": "scale_free_gd"}
-        | {"steps": int(STEPS[-1]), "attempted": 2 * starts, "kept": starts, "diverged": 0, "infeasible": starts}
-        | {"unsolved": 0}
-        | own
-        | settings,
+    own |= {"data": data, "loss": loss, "weights": "drawn_pairs", "weights.radius": 10.0, "optimizer": "scale_free_gd"}
+    return synthetic(
+        starts,
+        {"steps": int(STEPS[-1]), "attempted": 2 * starts, "infeasible": starts} | own | settings,
+        {"snapshot": STEPS},
+        off_kept=noise[:, 0] * far,
+        unserved=is_left.astype(int),
+        behind=np.where(is_left, 1.3, 0.0),
+        start=2.0,
+        within=0.1,
+        off=noise * np.geomspace(0.8, np.where(is_left, 0.3, far), len(STEPS), axis=1),
+        growth=np.full((starts, len(STEPS)), 100.0),
     )
 
 
@@ -308,19 +298,9 @@ def test_two_inputs_of_one_query_never_leave_where_one_of_them_is_given_up():
 
 @pytest.mark.slow
 def test_a_start_is_recorded_and_where_it_ends_is_measured(tmp_path):
-    found, steps = {}, 2000
+    found = {}
     for name, initial in (("far", Toward(asking=0, word=2, radius=3.0)), ("drawn", Drawn(0.0))):
-        setting = StartedTraining(
-            law=crossed,
-            optimizer=descent.gd(0.45),
-            loss=losses.logistic,
-            seeds=1,
-            key=1,
-            steps=steps,
-            snapshots=schedule.Logarithmically(1),
-            record_every=steps,
-            initial=initial,
-        )
+        setting = started_training(crossed, initial, descent.gd(0.45), seeds=1, key=1, steps=2000)
         recording.run(setting, tmp_path / name, {})
         found[name] = measure(records.load(tmp_path / name).assign_attrs({"optimizer.step_size": 0.45}))
     far, zero = found["far"], found["drawn"]

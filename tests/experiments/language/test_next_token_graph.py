@@ -5,15 +5,15 @@ from functools import cache, partial
 import jax
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import data, descent, losses
 from jaxattn.experiments.language.next_token_graph import law
 from jaxattn.experiments.language.next_token_graph.measure import measure
-from jaxattn.experiments.language.started import Normal, StartedTraining
+from jaxattn.experiments.language.started import Normal
 from jaxattn.study.claims import not_a_number
 from jaxattn.study.settings.schedule import Logarithmically
-from tests.experiments.language.text_records import in_memory
+from tests.experiments.language.text_records import in_memory, started_training
+from tests.experiments.synthetic import synthetic
 
 KEY = jax.random.key(0)
 SEEDS, STEPS = 24, np.array([1, 10, 100, 1000, 10_000])
@@ -43,36 +43,31 @@ def planted(starts=1, data_law="token_graph"):
         return first * (spread(end)[:, None] / first) ** np.linspace(0, 1, len(STEPS))
 
     several, shares = float(starts > 1), np.tile(np.linspace(0.1, 0.9, 3), (SEEDS, 1, 1))
-    by_seed = {
-        "increment": spread(1e-3),
-        "rate": spread(1.0),
-        "error": spread(1e-4),
-        "size": np.ones(SEEDS),
-        "midpoint": spread(0.2),
-        "within": np.full(SEEDS, 0.7),
-        "growth_apart": several * spread(1e-3),
-        "finite_apart": several * spread(1e-5),
-        "finite_apart_0": np.full(SEEDS, several),
-        "sets_apart": np.full(SEEDS, 1e-9),
-        "text": np.arange(SEEDS) // starts,
-    }
-    courses = {
-        "whole": course(0.25, 0.01),
-        "both": course(0.25, 0.007),
-        "growing": course(0.2, 0.007),
-        "margin": 1 - course(1.0, 0.2),
-        "finite": course(1.0, 1e-3),
-    }
-    words = {"predicted": shares, "reached": shares + spread(1e-4)[:, None, None], "cyclic": shares > 0}
     cycle = {"data.cycle": 3} if data_law == "token_graph" else {}
-    return xarray.Dataset(
-        {name: ("seed", values) for name, values in by_seed.items()}
-        | {name: (("seed", "snapshot"), values) for name, values in courses.items()}
-        | {name: (("seed", "asking", "word"), values) for name, values in words.items()},
-        {"seed": np.arange(SEEDS), "snapshot": STEPS},
-        cycle
-        | {"data": data_law, "weights.starts": starts, "optimizer": "gd", "steps": int(STEPS[-1])}
-        | {"attempted": SEEDS, "kept": SEEDS, "diverged": 0, "ambiguous": 0, "unsolved": 0},
+    words = "seed", "asking", "word"
+    return synthetic(
+        SEEDS,
+        cycle | {"data": data_law, "weights.starts": starts, "optimizer": "gd", "steps": int(STEPS[-1])},
+        {"snapshot": STEPS},
+        increment=spread(1e-3),
+        rate=spread(1.0),
+        error=spread(1e-4),
+        size=1.0,
+        midpoint=spread(0.2),
+        within=0.7,
+        growth_apart=several * spread(1e-3),
+        finite_apart=several * spread(1e-5),
+        finite_apart_0=several,
+        sets_apart=1e-9,
+        text=np.arange(SEEDS) // starts,
+        whole=course(0.25, 0.01),
+        both=course(0.25, 0.007),
+        growing=course(0.2, 0.007),
+        margin=1 - course(1.0, 0.2),
+        finite=course(1.0, 1e-3),
+        predicted=(words, shares),
+        reached=(words, shares + spread(1e-4)[:, None, None]),
+        cyclic=(words, shares > 0),
     )
 
 
@@ -82,17 +77,9 @@ WORDS = {"m": 4, "n": 4, "d": 7, "V": 5, "entropy": 0.8}
 
 def recorded(drawn, sizes, scale=0.0, starts=1, seeds=4, optimizer=None, steps=200):
     """A record as `recording.run` writes it, made in memory."""
-    setting = StartedTraining(
-        law=partial(drawn, **sizes),
-        optimizer=descent.gd(1.0) if optimizer is None else optimizer,
-        loss=losses.cross_entropy,
-        seeds=seeds,
-        key=5,
-        steps=steps,
-        snapshots=Logarithmically(2),
-        record_every=steps,
-        initial=Normal(scale, starts),
-    )
+    rule = descent.gd(1.0) if optimizer is None else optimizer
+    trained = {"loss": losses.cross_entropy, "seeds": seeds, "key": 5, "steps": steps, "snapshots": Logarithmically(2)}
+    setting = started_training(partial(drawn, **sizes), Normal(scale, starts), rule, **trained)
     return in_memory(setting, **{"weights.starts": starts, "optimizer.step_size": 1.0})
 
 

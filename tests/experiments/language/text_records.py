@@ -10,6 +10,7 @@ import numpy as np
 import xarray
 
 from jaxattn import data, descent, losses
+from jaxattn.experiments.language.started import StartedTraining
 from jaxattn.study.settings.schedule import Logarithmically
 from jaxattn.study.settings.texts import TextTraining
 
@@ -25,6 +26,12 @@ def in_memory(setting: Any, **attrs: Any) -> xarray.Dataset:
         {"seed": np.arange(setting.seeds), **setting.coordinates},
         attrs,
     )
+
+
+def started_training(law: Any, initial: Any, optimizer: Any, **settings: Any) -> StartedTraining:
+    """A training on texts from given starts that records the risk at its end; on the logistic loss by default."""
+    given = {"loss": losses.logistic, "snapshots": Logarithmically(1), "record_every": settings["steps"]}
+    return StartedTraining(law=law, initial=initial, optimizer=optimizer, **(given | settings))
 
 
 @cache

@@ -3,25 +3,133 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from typing import Any
 
+import jax
+import numpy as np
 import xarray
+from jaxtyping import Bool, Float, PRNGKeyArray
 
-from jaxattn.experiments.landscape.global_convergence.estimates import FAR, SETTLED, STARTS
+from jaxattn.experiments.landscape.global_convergence.measure import MARGIN
+from jaxattn.experiments.landscape.outcomes import SETTLED
 from jaxattn.experiments.landscape.rising import MORE
-from jaxattn.study.claims import (
-    LEAST_DRAWN,
-    LEAST_SEEDS,
-    LEAST_STEPS,
-    Datasets,
-    Judgement,
-    Needs,
-    Setting,
-    Source,
-    claim,
-    family,
-)
+from jaxattn.statistics import LEAST_SEEDS, bootstrap, derive_key, proportion, variables
+from jaxattn.study.claims import Datasets, Judgement, Needs, Setting, Source, claim, family, total
+from jaxattn.study.claims.counts import LEAST_DRAWN, LEAST_STEPS
 from jaxattn.study.claims.criteria import Number, above, below
-from jaxattn.study.estimates import number
+from jaxattn.study.estimates import added, estimated, exact, mean, number, share
+
+# The starts of descent, in words, and the settings of their runs.
+STARTS = {
+    "from W = 0": {"weights": "free_zero", "optimizer": "scale_free_gd"},
+    "from a long first step": {"weights": "free_zero", "optimizer": "long_first_gd"},
+    "from random weights": {"weights": "free"},
+}
+FAR = {"weights": "far"}
+# Bins of the correlation of the first step with W_mm (the outer bins are open), and of its smallest margin, which is 1
+# for W_mm itself.
+CORRELATIONS = (0.2, 0.4, 0.5, 0.6, 0.8)
+MARGINS = (-np.inf, -1.0, -0.5, -0.25, -0.1, 0.0, 0.1, 1.0)
+# Fixed beforehand: a start has converged to a solution if 1 - cos with it is at most this.
+_NEAR = 0.05
+
+
+def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
+    """Estimate the shares of each run; and for each of `STARTS`, by name, the shares by margin over all its runs.
+
+    Raises:
+        ValueError: an impossible share of the gradient.
+    """
+    summaries: dict[str, xarray.Dataset] = {}
+    for k, (name, run) in enumerate(family(runs, FAR).items()):
+        summaries[name] = _from_far(run, derive_key(key, k))
+    for (start, settings), start_key in zip(STARTS.items(), jax.random.split(key, len(STARTS)), strict=True):
+        of_start = family(runs, settings)
+        for (name, run), run_key in zip(of_start.items(), jax.random.split(start_key, len(of_start)), strict=True):
+            summaries[name] = _from_start(run, run_key)
+        hits, margin = (np.concatenate([run[name] for run in of_start.values()]) for name in ("optimal", "margin"))
+        by_margin = _binned("by_margin", "margin_bin", hits, margin, MARGINS)
+        summaries[start] = xarray.Dataset(by_margin, attrs=total(of_start))
+    return summaries
+
+
+def _from_start(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    """Return the shares of all seeds, of those with and without a separating first step, and by its correlation."""
+    hits, correlation, margin, lost = (run[name].values for name in ("optimal", "correlation", "margin", "lost"))
+    if not np.all((lost >= 0) & (lost <= 1)):
+        raise ValueError(f"lost: expected shares of the gradient, 0..1, found {lost.min():.3g}..{lost.max():.3g}")
+    upper = correlation > np.median(correlation)
+    # How much more often the half of the seeds with the better first step is right. Centred at the mean of all, so that
+    # resampling the sizes of the halves adds no spread.
+    weights = np.where(upper, 1 / max(upper.mean(), 1e-9), -1 / max(1 - upper.mean(), 1e-9))
+    arrays: dict[str, Any] = {
+        **variables({"gain": ((), bootstrap(weights * (hits - hits.mean()), key))}),
+        **_share("optimal", hits),
+        **_share("separated", hits[margin > 0]),
+        **_share("unseparated", hits[margin <= 0]),
+        **_binned("by_correlation", "correlation_bin", hits, correlation, CORRELATIONS),
+        "wrong": ((), int((~hits).sum())),
+        "settled": ((), int((lost[~hits] < SETTLED).sum())),
+        "separated_wrong": ((), int((~hits[margin > 0]).sum())),
+    }
+    middles = (np.asarray(CORRELATIONS)[1:] + CORRELATIONS[:-1]) / 2
+    return xarray.Dataset(arrays, {"correlation_bin": middles}, run.attrs)
+
+
+def _binned(
+    name: str, axis: str, hits: Bool[np.ndarray, " seeds"], values: Float[np.ndarray, " seeds"], edges: Sequence[float]
+) -> dict[str, Any]:
+    """Return the shares of hits among the seeds whose value is in each bin; the outer bins are open."""
+    place = np.clip(np.searchsorted(edges, values, side="left") - 1, 0, len(edges) - 2)
+    parts = [_share(name, hits[place == k]) for k in range(len(edges) - 1)]
+    return {part: ((axis,), np.array([of_bin[part][1] for of_bin in parts])) for part in parts[0]}
+
+
+def _share(name: str, hits: Bool[np.ndarray, " seeds"]) -> dict[str, Any]:
+    """Return a share with its interval, NaN without seeds, and the number of seeds."""
+    mean, low, high = proportion(hits)[:3] if len(hits) else (np.nan,) * 3
+    parts = {"": float(mean), "_low": float(low), "_high": float(high), "_seeds": len(hits)}
+    return {f"{name}{suffix}": ((), part) for suffix, part in parts.items()}
+
+
+def _from_far(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    """Return where the starts of one run have ended, and the balanced accuracies of both predictions.
+
+    `left` counts the starts near the solution of the served inputs, with another input behind by more than the margin;
+    `explained` is the share of these and of those that select the optimal tokens.
+    """
+    optimal = run["optimal"]
+    left = (run["unserved"] > 0) & (run["behind"] > MARGIN) & (run["off_served"] <= _NEAR)
+    return estimated(
+        run,
+        key,
+        optimal=share(optimal),
+        stays=share(run["stays"]),
+        elsewhere=share(run["elsewhere"]),
+        explained=share(optimal | left),
+        off_served=mean(run["off_served"]),
+        balanced=mean(_balanced(optimal, run["elsewhere"])),
+        balanced_support=mean(_balanced(optimal, run["apart"])),
+        starts=exact(run.sizes["seed"]),
+        staying=exact(run["stays"].sum()),
+        left=exact(left.sum()),
+        moving=exact((~optimal & ~left).sum()),
+    )
+
+
+def _balanced(optimal: xarray.DataArray, elsewhere: xarray.DataArray) -> xarray.DataArray:
+    """Return one number per seed whose mean is the balanced accuracy of a prediction: 1/2 if one outcome is missing.
+
+    That is the mean of the shares of correct predictions among the starts that end elsewhere and among the rest. The
+    numbers are centred at it, so that resampling the sizes of the two outcomes adds no spread.
+    """
+    right, hit = optimal.values, (optimal != elsewhere).values
+    parts = [float(hit[outcome].mean()) if outcome.any() else 0.5 for outcome in (right, ~right)]
+    own = np.where(right, parts[0], parts[1])
+    size = np.where(right, max(right.mean(), 1e-9), max(1 - right.mean(), 1e-9))
+    return optimal.copy(data=np.mean(parts) + (hit - own) / (2 * size))
+
 
 _PAPER, _LOCATOR = "arXiv 2308.16898", "sections 4 and 5.2, theorems on global convergence"
 # Normalized descent stands in for the plain descent of the theorems; how the shares change is our question.
@@ -42,8 +150,9 @@ _CLOSE, _ALL, _TOLD = 0.02, 0.95, 0.7
 )
 def _first_gradient(runs: Datasets) -> Judgement:
     zero, long = family(runs, STARTS[_ZERO]), family(runs, STARTS[_LONG])
+    both = zero | long
     seeds, wrong = (
-        {start: _count(of_start, name) for start, of_start in ((_ZERO, zero), (_LONG, long))}
+        {start: added(of_start, name) for start, of_start in ((_ZERO, zero), (_LONG, long))}
         for name in ("separated_seeds", "separated_wrong")
     )
     short_criterion, long_criterion = (
@@ -51,12 +160,11 @@ def _first_gradient(runs: Datasets) -> Judgement:
         for start in wrong
     )
     separates, does_not = (
-        {f"share, {label}, {run}": number(summary, name) for run, summary in (zero | long).items()}
+        {f"share, {label}, {run}": number(summary, name) for run, summary in both.items()}
         for name, label in (("separated", "first step separates"), ("unseparated", "does not"))
     )
-    separated, unseparated = sum(seeds.values()), _count(zero | long, "unseparated_seeds")
-    right = unseparated - _count(zero | long, "wrong") + sum(wrong.values())
-    least = min(seeds.values())
+    unseparated, least = added(both, "unseparated_seeds"), min(seeds.values())
+    separated, right = sum(seeds.values()), unseparated - added(both, "wrong") + sum(wrong.values())
     return Judgement(
         (short_criterion, long_criterion),
         (long_criterion,),
@@ -99,9 +207,9 @@ def _equal_scores(runs: Datasets) -> Judgement:
     random, far = family(runs, STARTS[_RANDOM]), family(runs, FAR)
     equal = family(random, {"data.spread": 0.0})
     shares = {f"share, {run}": number(summary, "optimal") for run, summary in (equal | far).items()}
-    wrong, settled = _count(equal, "wrong"), _count(equal, "settled")
+    wrong, settled = added(equal, "wrong"), added(equal, "settled")
     single = [int(summary["wrong"]) for summary in equal.values() if summary.attrs["data.n"] == 1]
-    left, moving = _count(far, "left"), _count(far, "moving")
+    left, moving = added(far, "left"), added(far, "moving")
     # From the number that stay at other tokens to the number that have not arrived at the optimal ones.
     elsewhere = Number(wrong + left, settled + left, wrong + left + moving)
     return Judgement(
@@ -111,7 +219,7 @@ def _equal_scores(runs: Datasets) -> Judgement:
         f"{SETTLED:g} of the gradient, so they stay there: other inputs drive W in a direction in which the optimal "
         "token of the wrong input loses more logit than they gain margin, and its gradient vanishes relative to "
         "theirs. The lemma -<grad L, W_mm> > 0 (see no-stationary-point) excludes a stationary point, but not this. "
-        f"Of {_count(far, 'starts')} starts far along a wrong selection {left} end so; where, see "
+        f"Of {added(far, 'starts')} starts far along a wrong selection {left} end so; where, see "
         "global-convergence:served."
         + (" With one input every start converges globally." if single and not any(single) else ""),
         numbers=shares
@@ -142,7 +250,7 @@ def _served(runs: Datasets) -> Judgement:
                 above(f"{share}, {run},", number(summary, "explained"), _ALL),
             )
         ],
-        remark=f"{_count(far, 'left')} of {_count(far, 'starts')} starts leave inputs unserved.",
+        remark=f"{added(far, 'left')} of {added(far, 'starts')} starts leave inputs unserved.",
     )
 
 
@@ -168,7 +276,7 @@ def _basins(runs: Datasets) -> Judgement:
         [above(f"{accuracy}, {run},", number(far[run], "balanced"), _TOLD) for run in judged],
         remark="Balanced accuracy is the mean of two shares of correct predictions: among the starts that end at "
         "other tokens, and among the rest; guessing gives 0.5. "
-        f"{_count(far, 'staying')} of {_count(far, 'starts')} starts stay at alpha: with equal scores no other "
+        f"{added(far, 'staying')} of {added(far, 'starts')} starts stay at alpha: with equal scores no other "
         "selection is locally optimal. The prediction is for the limit of large R."
         + (f" Not judged, with fewer than {LEAST_SEEDS} starts for one outcome: {', '.join(left)}." if left else ""),
         numbers={
@@ -215,10 +323,6 @@ def _score_gap(runs: Datasets) -> Judgement:
         else f"The share does not fall: {first.mean:.3g} at the first spread, {last.mean:.3g} at the last.",
         numbers={f"share, {summary.attrs['run']}": number(summary, "optimal") for summary in swept},
     )
-
-
-def _count(runs: Datasets, name: str) -> int:
-    return sum(int(summary[name]) for summary in runs.values())
 
 
 CLAIMS = (_first_gradient, _alignment, _equal_scores, _served, _basins, _score_gap)

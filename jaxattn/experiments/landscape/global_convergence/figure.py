@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from jaxattn.experiments.landscape.global_convergence.estimates import FAR, MARGINS, STARTS
+from jaxattn.experiments.landscape.global_convergence.claims import FAR, MARGINS, STARTS
 from jaxattn.study.claims import Datasets, Judgements, family
 from jaxattn.study.claims.counts import total
 from jaxattn.study.style import labels, page, palette
@@ -46,9 +46,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         figure = page.full(5.6)
         (a, b), (c, d) = figure.subplots(2, 2)
         _by_first_step(a, b, summaries, first)
-        _by_size(c, random, "data.spread", "n")
-        for axes in (a, b):
-            axes.set_ylim(-0.03, 1.08)
+        _by_spread(c, random)
         c.set(xlim=(-0.45, 1.08), ylim=(0.5, 1.06), xticks=(0, 0.25, 0.5, 1))
         _label_equal(c, equal)
         _from_far(d, far)
@@ -57,14 +55,15 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             f"With equal scores descent selects the optimal tokens from any start: {verdicts['equal-scores']}.\n"
             f"Where it ends from far along a wrong selection can be predicted: {verdicts['basins']}"
         )
-        a.set(title=f"(a) the half with the larger cosines: share larger by {gains}")
-        b.set(title=f"(b) first step separates (shaded): {separated} end at other tokens")
-        c.set(title=f"(c) equal scores, from random weights: {settled} stay at other tokens")
-        d.set(title=f"(d) equal scores, from far: {left} leave inputs unserved")
-        d.set(xlabel="share of starts, optimal tokens")
-        a.set(xlabel="cos of the first gradient and $W_{mm}$", ylabel="share of seeds, optimal tokens")
-        b.set(xlabel="first step's worst margin ($W_{mm}$: 1)", ylabel="share of seeds, optimal tokens")
-        c.set(xlabel="spread of other scores (equal 0, as drawn 1)", ylabel="share of seeds, optimal tokens")
+        a.set_title(f"(a) the half with the larger cosines: share larger by {gains}")
+        b.set_title(f"(b) first step separates (shaded): {separated} end at other tokens")
+        c.set_title(f"(c) equal scores, from random weights: {settled} stay at other tokens")
+        d.set_title(f"(d) equal scores, from far: {left} leave inputs unserved")
+        d.set_xlabel("share of starts, optimal tokens")
+        share = "share of seeds, optimal tokens"
+        a.set(xlabel="cos of the first gradient and $W_{mm}$", ylabel=share, ylim=(-0.03, 1.08))
+        b.set(xlabel="first step's worst margin ($W_{mm}$: 1)", ylabel=share, ylim=(-0.03, 1.08))
+        c.set(xlabel="spread of other scores (equal 0, as drawn 1)", ylabel=share)
         b.legend(loc="lower right")
         d.legend(loc="lower left")
         counted = {name: summaries[start] for start, name in _NAMES.items()}
@@ -106,14 +105,13 @@ def _points(axes: Axes, x: ArrayLike, mean: np.ndarray, low: np.ndarray, high: n
     page.bars(axes, np.asarray(x)[there], mean[there], low[there], high[there], **look)
 
 
-def _by_size(axes: Axes, runs: Sequence[xarray.Dataset], along: str, size: str) -> None:
-    """Draw the shares along a setting, a curve for each size of the problems."""
-    groups: dict[int, list[xarray.Dataset]] = {}
-    for run in sorted(runs, key=lambda run: run.attrs[along]):
-        groups.setdefault(run.attrs[f"data.{size}"], []).append(run)
-    for (_, group), colour, marker in zip(sorted(groups.items()), palette.ramp(len(groups)), "Dos^", strict=False):
-        shares = np.transpose([_shares(run, "optimal") for run in group])
-        _points(axes, [run.attrs[along] for run in group], *shares, color=colour, marker=marker)
+def _by_spread(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
+    """Draw the shares along the spread of scores, a curve for each number of inputs."""
+    sizes = sorted({run.attrs["data.n"] for run in runs})
+    for n, colour, marker in zip(sizes, palette.ramp(len(sizes)), "Dos^", strict=False):
+        curve = {run.attrs["data.spread"]: _shares(run, "optimal") for run in runs if run.attrs["data.n"] == n}
+        spreads = sorted(curve)
+        _points(axes, spreads, *np.transpose([curve[spread] for spread in spreads]), color=colour, marker=marker)
 
 
 def _label_equal(axes: Axes, equal: Sequence[xarray.Dataset]) -> None:

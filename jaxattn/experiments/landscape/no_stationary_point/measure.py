@@ -24,11 +24,8 @@ _AT_ONCE = 250
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Measure the gradient at many weights, with norms from 0.01 to 100, half of them aligned with or against `W_mm`.
 
-    The gradient's direction is computed in the log domain, so that a saturated softmax loses nothing.
-
-    Args:
-        record: of a `Landscape`, with the attribute `data.spread`.
-        solver: of the max-margin problems.
+    The gradient's direction is computed in the log domain, so that a saturated softmax loses nothing. The record is of
+    a `Landscape`.
 
     Returns:
         For every kept seed: `least`, the smallest cosine of `-grad L` and `W_mm`; `negative`, the share of negative

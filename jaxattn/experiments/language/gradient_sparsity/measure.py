@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,10 +10,10 @@ from jaxtyping import Array, Bool, Float
 
 from jaxattn import attention, language, losses, metrics, svm
 from jaxattn.descent import gradients
+from jaxattn.experiments.language import text_solutions
 from jaxattn.experiments.language.gradient_sparsity.masked import support
 from jaxattn.parallel import batch, lanes
 from jaxattn.study.measuring import exclusions
-from jaxattn.study.settings.texts import choices_of
 
 # The part of the gradient that the pairs must carry.
 _CARRIED = 0.99
@@ -24,11 +22,8 @@ _CARRIED = 0.99
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Measure the share of each pair of a prefix and a candidate word in the gradient at every snapshot.
 
-    The gradient with respect to W is `sum_it a_it e_t e_last(i)^T`; the mass of a pair is `|a_it|`.
-
-    Args:
-        record: of a `TextTraining` with the cross entropy, or of a `SupportTraining`.
-        solver: of the max-margin problems.
+    The gradient with respect to W is `sum_it a_it e_t e_last(i)^T`; the mass of a pair is `|a_it|`. The record is of a
+    `TextTraining` with the cross entropy, or of a `SupportTraining`.
 
     Returns:
         For every kept seed whether its text is `feasible`; at the snapshots `share`, the smallest part of all pairs
@@ -43,47 +38,38 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     Raises:
         ValueError: no seed is kept.
     """
-    texts = choices_of({str(name): record[name].values for name in record.data_vars})
+    texts, finite = text_solutions.read(record)
     # Multipliers are needed for every prefix; infeasibility is certified more easily with duplicate prefixes merged.
     solution, merged = (
         svm.solve_batch(batch.over_seeds(language.constraints, one), svm.frobenius, solver=solver)
         for one in (texts, language.compact(texts))
     )
-    feasible = np.asarray(solution.status) == svm.Status.OPTIMAL
-    infeasible = np.asarray(merged.status) == svm.Status.INFEASIBLE
-    finite = np.isfinite(record["pairs"].values).all(axis=(1, 2))
-    kept = finite & (feasible | infeasible)
-
-    def only(tree: Any) -> Any:
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], tree)
-
-    counts = exclusions.count(kept, diverged=np.logical_not(finite))
+    feasible = text_solutions.is_solved(solution)
+    kept = finite & (feasible | (np.asarray(merged.status) == svm.Status.INFEASIBLE))
+    counts = exclusions.count(kept, diverged=~finite)
     if not kept.any():
         raise ValueError(f"gradient-sparsity: expected a kept seed, found counts {counts}")
-    given = record["pairs_snapshots"].values, solution.W, solution.duals, feasible, texts
-    share, beside, limit, core, pairs = batch.over_seeds(_along, *map(only, given))
-    off, margin = batch.over_seeds(_end, *map(only, (record["pairs"].values, solution, texts)))
-    prefixes = texts.last.shape[1]
-    along = ("seed", "snapshot")
+    along = record["pairs_snapshots"].values, solution.W, solution.duals, feasible, texts
+    share, beside, limit, core, pairs = batch.over_seeds(_along, *exclusions.only(kept, along))
+    end = record["pairs"].values, solution, texts
+    off, margin = batch.over_seeds(_end, *exclusions.only(kept, end))
+    feasible, prefixes = feasible[kept], texts.last.shape[1]
     return xarray.Dataset(
         {
-            "feasible": (("seed",), feasible[kept]),
-            "share": (along, share),
-            "beside": (along, beside),
+            "feasible": (("seed",), feasible),
+            "share": (("seed", "snapshot"), share),
+            "beside": (("seed", "snapshot"), beside),
             "limit": (("seed",), limit),
             "core": (("seed",), core),
             "pairs": (("seed",), pairs),
-            "dropped": (("seed",), prefixes - only(texts.weight).sum(axis=1)),
-            "off": (("seed",), np.where(feasible[kept], off, 0.0)),
-            "margin": (("seed",), np.where(feasible[kept], margin, 1.0)),
+            "dropped": (("seed",), prefixes - np.asarray(texts.weight)[kept].sum(axis=1)),
+            "off": (("seed",), np.where(feasible, off, 0.0)),
+            "margin": (("seed",), np.where(feasible, margin, 1.0)),
         },
-        {"seed": only(record["seed"].values), "snapshot": record["snapshot"].values},
-        {
-            **counts,
-            "candidates": "vocabulary" if texts.counts is None else "prefix",
-            "prefixes": prefixes,
-            "masked": int("trained_on" in record),
-        },
+        {"seed": record["seed"].values[kept], "snapshot": record["snapshot"].values},
+        counts
+        | {"candidates": "vocabulary" if texts.counts is None else "prefix", "prefixes": prefixes}
+        | {"masked": int("trained_on" in record)},
     )
 
 
@@ -104,8 +90,7 @@ def _along(
     text: language.Choices,
 ) -> tuple[Array, ...]:
     """Return what `measure` needs for one seed: share, beside, limit, core, pairs."""
-    is_next = jax.nn.one_hot(text.next, text.E.shape[0], dtype=bool) & (text.weight[:, None] > 0)
-    pairs = text.others | is_next
+    pairs = text.others | _is_next(text)
     core = jnp.where(feasible, support(W_mm, text), contested(text))
     K = text.E @ text.E.T
 
@@ -119,19 +104,21 @@ def _along(
     return share, beside, jnp.where(feasible, carrying(limits(duals, text), pairs, text), of_core), of_core, number
 
 
-def masses(table: Float[Array, "V V"], text: language.Choices) -> Float[Array, "N V"]:
-    """Return `|a_it|` up to a common factor, (N, V), exact however small the gradient of the cross entropy is.
+def _is_next(text: language.Choices) -> Bool[Array, "N V"]:
+    return jax.nn.one_hot(text.next, text.E.shape[0], dtype=bool) & (text.weight[:, None] > 0)
 
-    Args:
-        table: the logits, as `language.table` returns them.
-        text: N prefixes and V words; 0 for a word that is not a candidate.
+
+def masses(table: Float[Array, "V V"], text: language.Choices) -> Float[Array, "N V"]:
+    """Return `|a_it|` up to a common factor, from a table of logits, however small the cross entropy's gradient is.
+
+    It is 0 for a word that is not a candidate.
     """
     slopes = language.input_slopes(text, losses.cross_entropy, gradients.direction)
     return jnp.abs(slopes(lanes.before(), table)[0])
 
 
 def carrying(mass: Float[Array, "N V"], pairs: Bool[Array, "N V"], text: language.Choices) -> Float[Array, ""]:
-    """Return the smallest share of the pairs that carries 99 % of the mass, (); 0 if there is no mass.
+    """Return the smallest share of the pairs that carries 99 % of the mass; 0 if there is no mass.
 
     A prefix of weight w stands for w equal ones, each with its part of the mass.
     """
@@ -148,17 +135,15 @@ def carrying(mass: Float[Array, "N V"], pairs: Bool[Array, "N V"], text: languag
 
 
 def contested(text: language.Choices) -> Bool[Array, "N V"]:
-    """Return the words that follow a prefix's last word somewhere in the text, if several candidates do, (N, V)."""
-    follows = (language.followers(text) > 0)[text.last]
-    is_next = jax.nn.one_hot(text.next, text.E.shape[0], dtype=bool) & (text.weight[:, None] > 0)
-    among = follows & (text.others | is_next)
+    """Return the words that follow a prefix's last word somewhere in the text, if several candidates do."""
+    among = (language.followers(text) > 0)[text.last] & (text.others | _is_next(text))
     return among & (jnp.sum(among, axis=1, keepdims=True) > 1)
 
 
 def limits(duals: Float[Array, "N V"], text: language.Choices) -> Float[Array, "N V"]:
-    """Return the limits of the masses if W converges to the max-margin solution, (N, V).
+    """Return the limits of the masses if W converges to the max-margin solution: its multipliers.
 
-    These are its multipliers. The multipliers of equal rows, from prefixes that differ only in candidates, add up to
+    The multipliers of equal rows, from prefixes that differ only in candidates, add up to
     one number; the cross entropy distributes it over the prefixes in proportion to `weight count_t / count_next`, and
     the next word has the total.
     """

@@ -17,11 +17,7 @@ _DIFFERENT = 0.5
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Correlate the trained W with the max-margin solutions of every text, at every snapshot.
-
-    Args:
-        record: of a `TextTraining` with the vocabulary as candidates.
-        solver: of the max-margin problems.
+    """Correlate W with the max-margin solutions of each text of a `TextTraining` with the vocabulary as candidates.
 
     Returns:
         For every kept seed: whether it is `feasible`, and if not, whether it `has_mixed`, a finite part and a solution

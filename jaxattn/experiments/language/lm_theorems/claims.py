@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import xarray
 
 from jaxattn.experiments.language import PAPER
-from jaxattn.experiments.language.arrival import elsewhere
+from jaxattn.experiments.language.arrival import elsewhere, few
 from jaxattn.experiments.language.every_run import all_below, labelled
 from jaxattn.study.claims import Datasets, Judgement, Kind, Needs, Runs, Setting, Source, claim, counts_of, family
 from jaxattn.study.claims.claim import MissingRunError
 from jaxattn.study.claims.criteria import Criterion, Number, below
-from jaxattn.study.estimates import number
+from jaxattn.study.estimates import added, number
 from jaxattn.study.style import page
 
 # Needed of runs from W = 0, where the logarithm is fitted to the last decade; of runs from other starts, of which only
@@ -51,12 +51,6 @@ def furthest(runs: Datasets) -> dict[str, xarray.Dataset]:
     return family(runs, {"optimizer.step_size": max(run.attrs["optimizer.step_size"] for run in runs.values())})
 
 
-def _few_texts(runs: Datasets, kind: str) -> str:
-    """Return why these runs from W = 0 decide nothing about texts of a kind; empty if they do."""
-    fewest = min(int(run[f"{kind}_texts"]) for run in runs.values())
-    return f"{fewest} {kind} texts are too few; at least {_TEXTS} are needed." if fewest < _TEXTS else ""
-
-
 def _expected(labels: Iterable[str]) -> dict[str, float]:
     return {label: value for label in labels for part, value in _EXPECTED.items() if part in label}
 
@@ -69,8 +63,8 @@ def _tends(runs: Datasets, error: str) -> list[Criterion]:
 
 def _theorem(from_zero: Datasets, ends: Datasets, longest: float) -> Judgement:
     """Paths from W = 0 must approach the solution, and no start may lead elsewhere."""
-    if few := _few_texts(from_zero, "feasible"):
-        return Judgement.withheld(few)
+    if reason := few(from_zero, "feasible_texts", _TEXTS, "feasible"):
+        return Judgement.withheld(reason)
     exact = family(ends, {"optimizer": "scale_free_gd"})
     labels = {
         "1 - cos at step {}": "feasible_off",
@@ -125,7 +119,6 @@ def _equal(runs: Datasets) -> Judgement:
     needs=_ANY,
 )
 def _close(runs: Datasets) -> Judgement:
-    """Judge paths with close scores, and starts with arbitrarily close scores, including equal ones."""
     close = {name: run for name, run in paths(runs).items() if delta(run) > 0}
     return _theorem(close, family(runs, {"loss": "logistic"}), _HALF)
 
@@ -146,12 +139,12 @@ def _served(runs: Datasets) -> Judgement:
             *all_below(kept, exact, "off_kept", _CLOSE),
             below(
                 "starts with unserved inputs that are at most the margin behind, exact direction",
-                Number.exact(sum(int(run["unexplained"]) for run in exact.values())),
+                Number.exact(added(exact, "unexplained")),
                 0,
             ),
         ],
         remark="So the share of the gradient of an unserved input vanishes. Texts with such inputs: "
-        f"{sum(int(run['left']) for run in exact.values())}.",
+        f"{added(exact, 'left')}.",
         numbers=labelled(exact, {f"{kept} at the end": "off_kept"}),
     )
 
@@ -185,7 +178,6 @@ def _cross_entropy(runs: Datasets) -> Judgement:
     needs=_STARTS,
 )
 def _printed(runs: Datasets) -> Judgement:
-    """The printed loss must converge to the solution; as corrected, the one with the opposite sign."""
     printed, turned = (family(runs, {"loss": loss}) for loss in ("printed", "turned"))
     of_printed, of_turned = (labelled(ends, {"1 - cos at the end": "off"}) for ends in (printed, turned))
     return Judgement(
@@ -205,10 +197,9 @@ def _printed(runs: Datasets) -> Judgement:
     needs=_PATHS,
 )
 def _soft(runs: Datasets) -> Judgement:
-    """On infeasible texts the error from the soft solution must fall in every run and end near 0."""
     runs = paths(runs)
-    if few := _few_texts(runs, "infeasible"):
-        return Judgement.withheld(few)
+    if reason := few(runs, "infeasible_texts", _TEXTS, "infeasible"):
+        return Judgement.withheld(reason)
     numbers = labelled(
         runs,
         {
@@ -237,10 +228,9 @@ def _soft(runs: Datasets) -> Judgement:
     needs=_PATHS,
 )
 def _tied(runs: Datasets) -> Judgement:
-    """The error from the solution of the kept words must fall, and these must be the words of least risk."""
     runs = paths(runs)
-    if few := _few_texts(runs, "infeasible"):
-        return Judgement.withheld(few)
+    if reason := few(runs, "infeasible_texts", _TEXTS, "infeasible"):
+        return Judgement.withheld(reason)
     numbers = labelled(
         runs,
         {
@@ -252,14 +242,13 @@ def _tied(runs: Datasets) -> Judgement:
     )
     tends, last = _tends(runs, "infeasible_off"), furthest(runs)
     others = "number of texts that keep other words than those of least risk"
-    astray, texts = (sum(int(run[f"infeasible_{count}"]) for run in last.values()) for count in ("astray", "texts"))
+    astray, texts = (added(last, f"infeasible_{count}") for count in ("astray", "texts"))
     return Judgement(
         stated=tends + all_below(others, last, "infeasible_astray", 0),
         corrected=tends,
         correction="the limit is the tied hard margin of the words that continue to receive attention. With the "
-        f"largest step, {astray} of {texts} texts keep other words than those of least risk. Such words "
-        "are locally optimal: the better word is so far behind along their direction that its share of "
-        "the gradient vanishes.",
+        f"largest step, {astray} of {texts} texts keep other words than those of least risk. Such words are locally "
+        "optimal: the better word is so far behind along their direction that its share of the gradient vanishes.",
         remark="1 - cos is with the hard margin of the words that continue to receive attention.",
         numbers=numbers,
         expected=_expected(numbers),
@@ -274,21 +263,21 @@ def _tied(runs: Datasets) -> Judgement:
     kind=Kind.CHECK,
 )
 def _step(runs: Datasets) -> Judgement:
-    """The recorded risk must not rise in runs with the smallest step, if this is within 1 / L for every text."""
     runs = paths(runs)
     first = family(runs, {"optimizer.step_size": min(run.attrs["optimizer.step_size"] for run in runs.values())})
     largest = max(float(run["within"]) for run in first.values())
-    compared = [int(run["compared"]) for run in first.values()]
-    beyond = [run for run in runs.values() if float(run["within"]) > 1]
-    undecided = "" if all(compared) else "The risk is recorded at one step only; an increase needs two."
+    beyond = {name: run for name, run in runs.items() if float(run["within"]) > 1}
+    undecided = ""
+    if not all(int(run["compared"]) for run in first.values()):
+        undecided = "The risk is recorded at one step only; an increase needs two."
     if largest > 1:
         undecided = f"The smallest step is {largest:.4g} / L, but the claim is about steps of at most 1 / L."
     rises = "increases of the recorded risk"
     return Judgement(
         stated=all_below(f"number of {rises}", first, "rises", 0),
         remark="L is our bound, `language.score_bound`, largest over all texts. The risk is compared over "
-        f"{sum(compared)} pairs of recorded steps. In the {len(beyond)} runs with a step beyond 1 / L it rises "
-        f"{sum(int(run['rises']) for run in beyond)} times.",
+        f"{added(first, 'compared')} pairs of recorded steps. In the {len(beyond)} runs with a step beyond 1 / L it "
+        f"rises {added(beyond, 'rises')} times.",
         numbers={"largest step size times L, smallest step": largest} | labelled(runs, {rises: "rises"}),
         expected=dict.fromkeys(labelled(first, {rises: "rises"}), 0.0),
         undecided=undecided,

@@ -9,7 +9,7 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from jaxattn.experiments.language import outcomes
+from jaxattn.experiments.language import arrival
 from jaxattn.experiments.language.lm_theorems.claims import delta, furthest, paths
 from jaxattn.study.claims import Datasets, Judgements
 from jaxattn.study.style import page, palette
@@ -18,12 +18,7 @@ from jaxattn.study.style.rows import Column, draw_rows, grouped
 
 # By increasing step.
 _DASHES = (":", "-")
-_LOSSES = {
-    "logistic": "logistic",
-    "cross_entropy": "cross entropy",
-    "printed": "as printed",
-    "turned": "sign reversed",
-}
+_LOSSES = {"logistic": "logistic", "cross_entropy": "cross entropy", "printed": "as printed", "turned": "sign reversed"}
 _STEPS = {"scale_free_gd": "normalized", "gd": "plain"}
 _ERROR = "direction error,\n1 - cos"
 
@@ -81,8 +76,7 @@ def _curves(axes: Axes, runs: Sequence[xarray.Dataset], name: str) -> list[xarra
     """Draw a band for every run with texts of this kind, and return these runs."""
     drawn = [run for run in runs if name in run]
     for run in drawn:
-        curve = (run[part].values for part in ("time", name, f"{name}_low", f"{name}_high"))
-        page.band(axes, *curve, **_look(run, runs))
+        page.course(axes, run, name, "time", **_look(run, runs))
     axes.set(xlabel=r"time $\eta k$", xscale="log")
     return drawn
 
@@ -118,7 +112,7 @@ def _outcomes(axes: Axes, ends: Sequence[xarray.Dataset]) -> None:
         _left([run for run in ends if run.attrs["loss"] == loss]) for loss in ("logistic", "cross_entropy")
     )
     title = f"(d) any start: with the logistic loss, {logistic}\nleave prefixes unserved (cross entropy: {entropy})"
-    draw_rows(axes, columns, outcomes.parts(ends, "texts"), title=title, xlabel="share of texts")
+    draw_rows(axes, columns, arrival.parts(ends, "texts"), title=title, xlabel="share of texts")
 
 
 def _left(ends: Sequence[xarray.Dataset]) -> str:

@@ -1,21 +1,21 @@
-"""From the record of plain descent on texts: its direction and growth, compared with the max-margin solutions."""
+"""Plain descent on texts: its direction and growth, compared with the max-margin solutions, and estimates of these."""
 
 from __future__ import annotations
-
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxattn import language, metrics, svm
-from jaxattn.experiments.language import arrival
+from jaxattn.experiments.language import arrival, text_solutions
 from jaxattn.experiments.language.lm_theorems import ties
+from jaxattn.experiments.language.subsets import by_kind
 from jaxattn.parallel import batch
+from jaxattn.statistics import bootstrap, variables
+from jaxattn.study.estimates import Estimator, estimated, exact, mean, share
 from jaxattn.study.measuring import exclusions
-from jaxattn.study.settings.texts import choices_of
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
@@ -23,11 +23,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     A text is feasible if some W separates all its next words: then its solution is the hard-margin one. For other texts
     it is that of the words that continue to receive attention, tied if there are several (see `ties`). All texts have a
-    soft-margin solution, with C = 10.
-
-    Args:
-        record: of a `TextTraining` by plain descent with the logistic loss, on texts with scores within [0, 1].
-        solver: of the max-margin problems.
+    soft-margin solution, with C = 10. The scores are within [0, 1], and the loss is logistic.
 
     Returns:
         For every kept seed whether it is `feasible`; at the snapshots `off` and `off_soft`, 1 - cos with its solution
@@ -39,42 +35,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     if "pairs_initial" in record:
         delta, step_size = record.attrs.get("data.delta", 0.0), record.attrs["optimizer.step_size"]
         return arrival.measure(record, delta, step_size, solver)
-    texts = choices_of({str(name): record[name].values for name in record.data_vars})
-    finite = np.asarray(np.isfinite(record["pairs"].values).all(axis=(1, 2)))
+    texts, finite = text_solutions.read(record)
     final = np.where(finite[:, None, None], record["pairs"].values, 0.0)
-    solved = _solved(texts, final, solver)
-    kept = finite & solved.clear & solved.certified
-
-    def only(tree: Any) -> Any:
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], tree)
-
-    given = (record[name].values for name in ("pairs_snapshots", "pairs"))
-    found = batch.over_seeds(_along, *map(only, (*given, solved.W, solved.W_soft, solved.compact, texts)))
-    along = ("seed", "snapshot")
-    dims = {"off": along, "off_soft": along, "growth": along}
-    names = ("off", "off_soft", "growth", "apart", "bound", "chosen", "choosable")
-    return xarray.Dataset(
-        {name: (dims.get(name, ("seed",)), one) for name, one in zip(names, found, strict=True)}
-        | {"feasible": (("seed",), solved.feasible[kept]), "least": (("seed",), solved.least[kept])}
-        | {"loss": (("seed", "step"), record["loss"].values[kept])},
-        {"seed": only(record["seed"].values), "snapshot": record["snapshot"].values, "step": record["step"].values},
-        exclusions.count(kept, diverged=~finite, ambiguous=~solved.clear),
-    )
-
-
-class _Solved(NamedTuple):
-    """For every text: its kind, the solutions in compact coordinates, and whether all this is certain."""
-
-    feasible: np.ndarray
-    W: np.ndarray
-    W_soft: np.ndarray
-    compact: language.Choices
-    least: np.ndarray
-    clear: np.ndarray
-    certified: np.ndarray
-
-
-def _solved(texts: language.Choices, final: np.ndarray, solver: svm.Solver | None) -> _Solved:
     compact = language.compact(texts._replace(scores=None))
     hard, soft = (
         svm.solve_batch(batch.over_seeds(pose, compact), svm.frobenius, solver=solver)
@@ -85,9 +47,17 @@ def _solved(texts: language.Choices, final: np.ndarray, solver: svm.Solver | Non
     of_kept, least = batch.over_seeds(_kept, final, first.W, texts, compact, best)
     tied = svm.solve_batch(of_kept, svm.frobenius, solver=solver)
     feasible, infeasible = (np.asarray(hard.status) == status for status in (svm.Status.OPTIMAL, svm.Status.INFEASIBLE))
-    certified = np.logical_and.reduce([np.asarray(one.status) == svm.Status.OPTIMAL for one in (soft, first, tied)])
+    kept = finite & clear & text_solutions.is_solved(soft, first, tied) & (feasible | infeasible)
     W = np.where(feasible[:, None, None], hard.W, tied.W)
-    return _Solved(feasible, W, np.asarray(soft.W), compact, least, clear, certified & (feasible | infeasible))
+    given = record["pairs_snapshots"].values, record["pairs"].values, W, soft.W, compact, texts
+    found = batch.over_seeds(_along, *exclusions.only(kept, given))
+    found |= {"feasible": feasible[kept], "least": least[kept]}
+    return xarray.Dataset(
+        {name: (("seed", "snapshot")[: np.ndim(array)], array) for name, array in found.items()}
+        | {"loss": (("seed", "step"), record["loss"].values[kept])},
+        {name: record[name].values for name in ("snapshot", "step")} | {"seed": record["seed"].values[kept]},
+        exclusions.count(kept, diverged=~finite, ambiguous=~clear),
+    )
 
 
 def _of_least_risk(text: language.Choices) -> tuple[Bool[Array, "V V"], Bool[Array, ""]]:
@@ -116,16 +86,99 @@ def _along(
     W_soft: Float[Array, "V V"],
     compact: language.Choices,
     text: language.Choices,
-) -> tuple[Array, ...]:
-    """Return what `measure` needs for one seed, in its order."""
+) -> dict[str, Array]:
+    """Return what `measure` does for one seed."""
     W = jax.vmap(lambda pairs: language.weights(pairs, compact).W)(snapshots)
     off, off_soft = (1 - jax.vmap(metrics.correlation, in_axes=(0, None))(W, one) for one in (W_mm, W_soft))
-    growth = jax.vmap(metrics.norm)(W) / metrics.norm(W_mm)
     logits = language.logits(language.weights(final, text), text)
     chosen = jnp.mean(jnp.argmax(logits, axis=1) == text.next, dtype=final.dtype)
     # For every asking word, the next word that follows it most often.
     pairs = language.followers(compact)
     choosable = jnp.sum(jnp.max(pairs, axis=1)) / jnp.sum(pairs)
-    # The logistic loss of a nonnegative score has a slope of at most 1/2.
-    bound = language.score_bound(text, slope=0.5)
-    return off, off_soft, growth, 1 - metrics.correlation(W_mm, W_soft), bound, chosen, choosable
+    return {
+        "off": off,
+        "off_soft": off_soft,
+        "growth": jax.vmap(metrics.norm)(W) / metrics.norm(W_mm),
+        "apart": 1 - metrics.correlation(W_mm, W_soft),
+        # The logistic loss of a nonnegative score has a slope of at most 1/2.
+        "bound": language.score_bound(text, slope=0.5),
+        "chosen": chosen,
+        "choosable": choosable,
+    }
+
+
+# 1 - cos cannot be distinguished from 0 below the first; solutions within the second are the same.
+_LEAST, _SAME = 1e-14, 1e-6
+
+
+def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    """Estimate growth and direction along the steps from W = 0, or where descent from other starts has ended.
+
+    Returns:
+        From W = 0, over the snapshots: `time`, step size times steps; `within`, the step size in units of 1 / L;
+        `rises`, the number of increases of the recorded risk among `compared` pairs of recorded steps; `{kind}_texts`,
+        the number of texts. For a kind with texts: `slope`, that of the norm of W over that of W_mm in the logarithm of
+        the steps; the errors `off` and `off_soft`, their exponents in ||W||, and the other estimates, all with the kind
+        as a prefix; `unchosen`, the number of texts in which a selectable next word is not selected; and `astray`, the
+        number that keep other words than those of least risk.
+
+        From other starts: the numbers of texts that have `arrived`, have `left` prefixes unserved, are `moving`,
+        `unexplained` or `opposed`, as defined in `arrival.outcomes`; the means of `off` over the snapshots and of
+        `off_kept`; and the largest `within`.
+    """
+    return (_ends if "weights.radius" in run.attrs else _courses)(run, key)
+
+
+def _courses(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    step_size, changes = run.attrs["optimizer.step_size"], np.diff(run["loss"].values, axis=1)
+    courses = estimated(
+        run,
+        key,
+        time=exact(step_size * run["snapshot"].astype(float)),
+        within=exact(step_size * run["bound"].max()),
+        rises=exact(int((changes > 1e-12).sum())),
+        compared=exact(changes.size),
+    )
+    return courses.assign(by_kind(run, key, _of_kind).data_vars)
+
+
+def _of_kind(texts: xarray.Dataset) -> dict[str, Estimator]:
+    steps, growth = texts["snapshot"].values, texts["growth"].values
+    decade = steps * 10 >= steps[-1]
+    all_chosen = texts["chosen"] > texts["choosable"] - 1e-9
+    # Of each seed's own line through the last decade.
+    estimates = {"slope": mean(_slope(np.log(steps[decade]), growth[:, decade]))}
+    for name in ("off", "off_soft"):
+        off = texts[name].clip(min=_LEAST)
+        exponent = _slope(np.log(growth[:, decade]), np.log(off.values[:, decade]))
+        estimates |= {f"{name}_exponent": mean(exponent), name: mean(off)}
+    return estimates | {
+        "apart": mean(texts["apart"]),
+        "differ": share(texts["apart"] > _SAME),
+        "least": share(texts["least"]),
+        "chosen": mean(texts["chosen"]),
+        "all_chosen": share(all_chosen),
+        "unchosen": exact((~all_chosen).sum()),
+        "astray": exact((~texts["least"]).sum()),
+    }
+
+
+def _slope(x: Float[np.ndarray, "..."], y: Float[np.ndarray, "seeds steps"]) -> xarray.DataArray:
+    """Return the slope of the least squares line of every seed; 0 where x does not change."""
+    x = x - x.mean(axis=-1, keepdims=True)
+    square = np.sum(x * x, axis=-1)
+    moves = square > 1e-20
+    slope = np.where(moves, np.sum(x * y, axis=-1) / np.where(moves, square, 1.0), 0.0)
+    return xarray.DataArray(slope, dims="seed")
+
+
+def _ends(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
+    estimates = {
+        "off": (("snapshot",), bootstrap(run["off"].values, key)),
+        "off_kept": ((), bootstrap(run["off_kept"].values, jax.random.fold_in(key, 1))),
+    }
+    numbers = {name: int(hits.sum()) for name, hits in arrival.outcomes(run)._asdict().items()} | {
+        "texts": run.sizes["seed"],
+        "within": float(run["within"].max()),
+    }
+    return xarray.Dataset(variables(estimates) | numbers, {"snapshot": run["snapshot"].values}, run.attrs)

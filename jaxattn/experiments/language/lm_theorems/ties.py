@@ -28,9 +28,6 @@ def best_attention(choices: Choices) -> Float[Array, "V V"]:
     Uses exponentiated gradient, whose step is safe for scores within [-1, 1]; a losing word decays geometrically. The
     row of a word that never asks is uniform.
 
-    Args:
-        choices: of a text, all words being candidates of every prefix.
-
     Raises:
         ValueError: choices with other candidates, whose attention is not one distribution per word.
     """
@@ -58,10 +55,8 @@ def selected(attention: Float[Array, "V V"], choices: Choices) -> tuple[Bool[Arr
 
 
 def kept(table: Float[Array, "V V"], length: Float[Array, ""]) -> Bool[Array, "V V"]:
-    """Return which words continue to receive attention, (V, V): less than half a margin behind the first.
+    """Return which words of a table of logits continue to receive attention: less than half a margin behind the first.
 
-    Args:
-        table: logits, as `language.table` returns them.
-        length: norm of W over that of a max-margin solution: the margin that losing words have by now.
+    The margin of losing words is by now `length`, the norm of W over that of a max-margin solution.
     """
     return jnp.max(table, axis=1, keepdims=True) - table < length / 2

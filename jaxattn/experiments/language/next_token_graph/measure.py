@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +11,10 @@ import xarray
 from jaxtyping import Array, Float, Int
 
 from jaxattn import language, metrics, svm
+from jaxattn.experiments.language import text_solutions
 from jaxattn.language import priority
 from jaxattn.parallel import batch
 from jaxattn.study.measuring import exclusions
-from jaxattn.study.settings.texts import choices_of
 
 # A finite part counts as found if the slope of its risk is at most this.
 _STATIONARY = 1e-9
@@ -23,15 +23,9 @@ _SAME = 1e-15
 
 
 class _Parts(NamedTuple):
-    """The prediction from the graphs of a text.
+    """The prediction from the graphs of a text: components, rows and solution of the Graph-SVM, and the finite part.
 
-    Attributes:
-        groups: components of its graphs, (V, V).
-        rows: of the Graph-SVM.
-        hard: its solution.
-        finite: of the equations of the finite part.
-        logits: minimizing the risk within components, (V, V).
-        residual: the largest entry of the slope at these, ().
+    The logits minimize the risk within components; the residual is the largest entry of the slope at these.
     """
 
     groups: Int[Array, "V V"]
@@ -43,11 +37,9 @@ class _Parts(NamedTuple):
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare the trained W of every text with the Graph-SVM solution and the finite part of its graphs.
+    """Compare W with the Graph-SVM solution and the finite part of each text's graphs.
 
-    Args:
-        record: of a `StartedTraining` with cross entropy from normal weights.
-        solver: of the max-margin problems.
+    The record is of a `StartedTraining` with cross entropy from normal weights.
 
     Returns:
         For every kept seed at the snapshots: `whole`, 1 - cos of W with the Graph-SVM solution; `both`, with `W_fin + C
@@ -68,36 +60,29 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """
     steps = record["snapshot"].values
     earlier = _a_tenth(steps)
-    finite = np.isfinite(record["pairs"].values).all(axis=(1, 2))
-    texts = language.compact(choices_of({str(name): record[name].values for name in record.data_vars}))
+    texts, finite = text_solutions.read(record)
+    texts = language.compact(texts)
     parts = _parts(texts, solver)
-    optimal = [np.asarray(one.status) == svm.Status.OPTIMAL for one in (parts.hard, parts.finite)]
-    solved = optimal[0] & optimal[1] & (np.asarray(parts.residual) <= _STATIONARY)
+    solved = text_solutions.is_solved(parts.hard, parts.finite) & (np.asarray(parts.residual) <= _STATIONARY)
     directed = np.asarray(_between(parts.rows).present).any(axis=(1, 2))
     kept = finite & solved & directed
     if not kept.any():
         raise ValueError(f"next-token-graph: expected a text with both parts of its limit, found none of {len(kept)}")
-
-    def only(tree: Any) -> Any:
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], tree)
-
-    texts, parts = only(texts), only(parts)
+    courses = record["pairs_initial"].values, record["pairs_snapshots"].values
+    courses, texts, parts = exclusions.only(kept, (courses, texts, parts))
     inside = _projections(texts, parts.groups)
-    given = only((record["pairs_initial"].values, record["pairs_snapshots"].values))
-    of_path = batch.over_seeds(_of_path, *given, texts, parts, inside, shared=(jnp.asarray(earlier),))
-    found = {name: np.asarray(one) for name, one in of_path._asdict().items()}
-    starts = record.attrs["weights.starts"]
-    number = record["seed"].values[kept] // starts
-    found |= _apart(number, *(found.pop(name) for name in ("gained", "inside", "inside_0")))
+    found = batch.over_seeds(_of_path, *courses, texts, parts, inside, shared=(jnp.asarray(earlier),))
+    seeds = record["seed"].values[kept]
+    found["text"] = seeds // record.attrs["weights.starts"]
+    found |= _apart(found["text"], *(found.pop(name) for name in ("gained", "inside", "inside_0")))
     found["sets_apart"] = _from_sets(texts, parts, solver)
     found["within"] = record.attrs["optimizer.step_size"] * found.pop("bound")
-    dims = {"predicted": ("asking", "word"), "reached": ("asking", "word"), "cyclic": ("asking", "word")}
-    along = dict.fromkeys(("whole", "both", "growing", "margin", "finite"), ("snapshot",))
-    arrays = {name: (("seed", *(dims | along).get(name, ())), one) for name, one in found.items()}
+    # By number of axes.
+    dims = ("seed",), ("seed", "snapshot"), ("seed", "asking", "word")
     return xarray.Dataset(
-        arrays | {"text": (("seed",), number)},
-        {"seed": record["seed"].values[kept], "snapshot": steps},
-        exclusions.count(kept, diverged=np.logical_not(finite), ambiguous=solved & ~directed),
+        {name: (dims[np.ndim(array) - 1], array) for name, array in found.items()},
+        {"seed": seeds, "snapshot": steps},
+        exclusions.count(kept, diverged=~finite, ambiguous=solved & ~directed),
     )
 
 
@@ -139,28 +124,6 @@ def _projections(texts: language.Choices, groups: Int[np.ndarray, "seed V V"]) -
     return np.linalg.pinv(flat, rcond=1e-10) @ flat
 
 
-class _Path(NamedTuple):
-    """What `measure` returns for one seed, without the comparisons with other seeds and solutions."""
-
-    whole: Float[Array, " snapshot"]
-    both: Float[Array, " snapshot"]
-    growing: Float[Array, " snapshot"]
-    margin: Float[Array, " snapshot"]
-    finite: Float[Array, " snapshot"]
-    increment: Float[Array, ""]
-    rate: Float[Array, ""]
-    predicted: Float[Array, "V V"]
-    reached: Float[Array, "V V"]
-    cyclic: Float[Array, "V V"]
-    error: Float[Array, ""]
-    size: Float[Array, ""]
-    midpoint: Float[Array, ""]
-    bound: Float[Array, ""]
-    gained: Float[Array, "d d"]
-    inside: Float[Array, "d d"]
-    inside_0: Float[Array, "d d"]
-
-
 def _of_path(
     start: Float[Array, "V V"],
     snapshots: Float[Array, "snapshot V V"],
@@ -168,7 +131,9 @@ def _of_path(
     parts: _Parts,
     projection: Float[Array, "D D"],
     earlier: Int[Array, ""],
-) -> _Path:
+) -> dict[str, Array]:
+    """Return what `measure` does for one seed, without the comparisons with other seeds and solutions."""
+
     def matrix(pairs: Array) -> Array:
         return language.weights(pairs, text).W
 
@@ -189,29 +154,29 @@ def _of_path(
     same = parts.groups[:, :, None] == parts.groups[:, None, :]
     predicted, reached = (_softmax_within(logits, same) for logits in (parts.logits, table))
     halfway = (language.risk(W_0, text) + language.risk(W[-1], text)) / 2
-    return _Path(
-        whole=jax.vmap(lambda one: off(one, W_svm))(W),
-        both=jax.vmap(lambda one: off(one, svm.with_finite_part(one, W_fin, W_svm)))(W),
-        growing=jax.vmap(lambda one: off(one, W_svm))(outside),
-        margin=jax.vmap(lambda one: metrics.margin_ratio(one, rows, svm.frobenius, parts.hard))(outside),
-        finite=jax.vmap(lambda one: metrics.norm(one - W_fin))(inside),
-        increment=off(gained, W_svm),
-        rate=jnp.sum(gained * W_svm) / (length**2 * jnp.log(10.0)),
-        predicted=predicted,
-        reached=reached,
-        cyclic=jnp.sum(same, axis=2) > 1,
-        error=jnp.max(jnp.abs(predicted - reached)),
-        size=metrics.norm(W_fin),
-        midpoint=halfway - language.risk((W_0 + W[-1]) / 2, text),
-        bound=language.cross_entropy_bound(text),
-        gained=gained,
-        inside=inside[-1],
-        inside_0=within(W_0),
-    )
+    return {
+        "whole": jax.vmap(lambda one: off(one, W_svm))(W),
+        "both": jax.vmap(lambda one: off(one, svm.with_finite_part(one, W_fin, W_svm)))(W),
+        "growing": jax.vmap(lambda one: off(one, W_svm))(outside),
+        "margin": jax.vmap(lambda one: metrics.margin_ratio(one, rows, svm.frobenius, parts.hard))(outside),
+        "finite": jax.vmap(lambda one: metrics.norm(one - W_fin))(inside),
+        "increment": off(gained, W_svm),
+        "rate": jnp.sum(gained * W_svm) / (length**2 * jnp.log(10.0)),
+        "predicted": predicted,
+        "reached": reached,
+        "cyclic": jnp.sum(same, axis=2) > 1,
+        "error": jnp.max(jnp.abs(predicted - reached)),
+        "size": metrics.norm(W_fin),
+        "midpoint": halfway - language.risk((W_0 + W[-1]) / 2, text),
+        "bound": language.cross_entropy_bound(text),
+        "gained": gained,
+        "inside": inside[-1],
+        "inside_0": within(W_0),
+    }
 
 
 def _softmax_within(logits: Float[Array, "V V"], same: Array) -> Float[Array, "V V"]:
-    """Return the softmax over the component of each word, (V, V)."""
+    """Return the softmax over the component of each word."""
     others = jnp.where(same, jnp.broadcast_to(logits[:, None, :], same.shape), -jnp.inf)
     return jnp.exp(logits - jax.nn.logsumexp(others, axis=2))
 
@@ -239,13 +204,9 @@ def _from_sets(texts: language.Choices, parts: _Parts, solver: svm.Solver | None
     """Return the relative distance of both parts from those of `language.set_constraints`; 0 with other candidates."""
     if texts.counts is not None:
         return np.zeros(len(texts.last))
-    sets = batch.over_seeds(_sets, texts), batch.over_seeds(language.finite_constraints, texts)
+    sets = (batch.over_seeds(pose, texts) for pose in (text_solutions.of_sets, language.finite_constraints))
     far = []
     for rows, own in zip(sets, (parts.hard, parts.finite), strict=True):
         other = svm.solve_batch(rows, svm.frobenius, solver=solver).W
         far.append(np.linalg.norm(own.W - other, axis=(1, 2)) / np.maximum(1.0, np.linalg.norm(other, axis=(1, 2))))
     return np.maximum(*far)
-
-
-def _sets(choices: language.Choices) -> svm.Constraints:
-    return language.set_constraints(choices, language.followers(choices) > 0)

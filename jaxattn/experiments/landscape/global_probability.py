@@ -4,37 +4,109 @@ from __future__ import annotations
 
 import math
 from itertools import cycle
+from typing import NamedTuple
 
 import numpy as np
 import xarray
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Bool, PRNGKeyArray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.stats import binom
 
-from jaxattn.experiments.landscape.global_probability.independent import SEEDS, Compared, by_chance, compared
-from jaxattn.experiments.landscape.global_probability.measure import measure
-from jaxattn.experiments.landscape.outcomes import WEIGHTS, by_weights
+from jaxattn import svm, tokens
+from jaxattn.attention import Weights
+from jaxattn.experiments.landscape.outcomes import WEIGHTS, by_weights, read
 from jaxattn.experiments.landscape.rising import Curve, points, trend
+from jaxattn.parallel import batch
+from jaxattn.problem import Problem
 from jaxattn.study import claims
-from jaxattn.study.claims import (
-    Claim,
-    Datasets,
-    Experiment,
-    Judgement,
-    Judgements,
-    Number,
-    below,
-    between,
-    claim,
-)
+from jaxattn.study.claims import Claim, Datasets, Experiment, Judgement, Judgements, Number, below, between, claim
 from jaxattn.study.estimates import estimated, exact, share
+from jaxattn.study.settings.parameters import finite_seeds
 from jaxattn.study.style import page, palette
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Read from the final weights of a `Training` whether the softmax is saturated, and on the optimal tokens.
+
+    Nothing is solved. Of the seeds that stayed finite those that saturated are kept; the others are ambiguous.
+    """
+    del solver
+    final, problems = read(record)
+    finite = finite_seeds(final)
+    saturated, globally = batch.over_seeds(_read_off, final, problems, finite)
+    counts = {"attempted": finite.size, "kept": int((finite & saturated).sum())}
+    counts |= {"diverged": int((~finite).sum()), "ambiguous": int((finite & ~saturated).sum())}
+    return xarray.Dataset(
+        {"saturated": (("seed",), saturated[finite]), "globally": (("seed",), globally[finite])},
+        {"seed": record["seed"].values[finite]},
+        counts,
+    )
+
+
+def _read_off(weights: Weights, problem: Problem, finite: Bool[Array, ""]) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
+    saturated = finite & (tokens.saturation(weights, problem) >= tokens.SATURATED)
+    return saturated, tokens.is_globally_optimal(tokens.scores(problem), tokens.selected(weights, problem))
+
+
+# The independent run: this number of seeds, 1500 steps; its shares by weights, n and T, each over these d.
+_SEEDS = 100
+_DIMENSIONS = (4, 10, 20, 40, 80)
+_SHARES = {
+    ("W", 5, 5): (0.58, 0.90, 0.97, 0.99, 1.0),
+    ("W", 10, 5): (0.10, 0.62, 0.87, 0.99, 1.0),
+    ("W", 5, 10): (0.39, 0.70, 0.82, 0.87, 0.93),
+    ("KQ", 5, 5): (0.57, 0.88, 0.97, 0.98, 1.0),
+    ("KQ", 10, 5): (0.15, 0.69, 0.86, 0.94, 1.0),
+    ("KQ", 5, 10): (0.62, 0.77, 0.82, 0.89, 0.97),
+}
+
+
+class _Compared(NamedTuple):
+    """The difference from the share of the independent run; both errors have a hit and a miss added to each of them."""
+
+    weights: str
+    share: float
+    difference: float
+    # The standard error of the difference, and the difference in standard errors.
+    error: float
+    errors: float
+
+
+def _compared(summaries: Datasets) -> dict[str, _Compared]:
+    """Return the differences from the independent run, for runs of sizes that it has too."""
+    off = {}
+    for weights, summary in summaries.items():
+        for run in summary["run"].values:
+            at = summary.sel(run=run)
+            n, T, d = (int(at[size]) for size in "nTd")
+            if (weights, n, T) in _SHARES and d in _DIMENSIONS:
+                share = _SHARES[weights, n, T][_DIMENSIONS.index(d)]
+                ours = float(at["global"])
+                adjusted, error = difference(ours, int(at["seeds"]), share, _SEEDS)
+                off[str(run)] = _Compared(weights, share, ours - share, error, adjusted / error)
+    return off
+
+
+def difference(share: float, seeds: int, other: float, others: int) -> tuple[float, float]:
+    """Return the difference of two shares and its standard error, with a hit and a miss added to each (Agresti, Caffo).
+
+    Without these a share of 0 or 1 would have zero error.
+    """
+    sizes = np.array([seeds, others])
+    shares = (np.array([share, other]) * sizes + 1) / (sizes + 2)
+    return float(shares[0] - shares[1]), float(np.sqrt(np.sum(shares * (1 - shares) / (sizes + 2))))
+
+
+def by_chance(comparisons: int) -> int:
+    """Return the largest number of normal errors beyond two standard errors, in 95 % of cases."""
+    return int(binom.ppf(0.95, comparisons, 0.0455))
+
 
 # The published figure is not available to us: we know what it shows, and chose the sizes.
 _SOURCE = claims.Source("arXiv 2308.16898", "figure of the probability of global convergence", claims.Setting.PROXY)
-_INDEPENDENT = claims.Source(
-    "an independent run of the protocol of arXiv 2308.16898", "100 seeds, 1500 steps", claims.Setting.EXACT
-)
+_PROTOCOL = "an independent run of the protocol of arXiv 2308.16898"
+_INDEPENDENT = claims.Source(_PROTOCOL, "100 seeds, 1500 steps", claims.Setting.EXACT)
 # Fixed beforehand: a difference counts if it exceeds the first number of standard errors; none may exceed the second.
 _BEYOND, _FAR = 2, 4
 # Fixed beforehand: the largest difference of the mean probability from that of the independent run, by its interval.
@@ -131,7 +203,7 @@ def _probabilities(summaries: Datasets) -> dict[str, Number]:
 )
 def _independent(runs: Datasets) -> Judgement:
     summaries = by_weights(runs)
-    off = compared(summaries)
+    off = _compared(summaries)
     beyond = [f"{run} by {each.errors:+.1f}" for run, each in off.items() if abs(each.errors) > _BEYOND]
     listed = f" ({'; '.join(beyond)})" if beyond else ""
     allowed = by_chance(len(off))
@@ -141,13 +213,10 @@ def _independent(runs: Datasets) -> Judgement:
         weights: _mean_difference([each for each in off.values() if each.weights == weights]) for weights in WEIGHTS
     }
     widest = max((number.high - number.low) / 2 for number in mean.values())
+    differ = f"probabilities that differ by more than {_BEYOND} standard errors"
     return Judgement(
         (
-            below(
-                f"probabilities that differ by more than {_BEYOND} standard errors",
-                Number.exact(len(beyond)),
-                allowed,
-            ),
+            below(differ, Number.exact(len(beyond)), allowed),
             below("largest difference of a probability, in standard errors,", far, _FAR),
             *(
                 between(f"mean difference of the probabilities from the independent run, {weights},", number, *_NO_MORE)
@@ -156,17 +225,17 @@ def _independent(runs: Datasets) -> Judgement:
         ),
         remark=f"{len(beyond)} of {len(off)} probabilities differ by more than {_BEYOND} standard errors of the "
         f"difference{listed}. If nothing differed, chance would give at most {allowed} in 95 of 100 cases. The "
-        f"independent run has {SEEDS} seeds, so that a single probability is told apart from its own only if it is off "
-        f"by more than {_BEYOND * max(each.error for each in off.values()):.2f} in the middle of the range, and the "
-        f"mean of those of W or of (K, Q) only if it is off by more than {widest:.3f}. Its shares are copied from that "
-        "run and are in no text of the paper.",
+        f"independent run has {_SEEDS} seeds, so that a single probability is told apart from its own only if it is "
+        f"off by more than {_BEYOND * max(each.error for each in off.values()):.2f} in the middle of the range, and "
+        f"the mean of those of W or of (K, Q) only if it is off by more than {widest:.3f}. Its shares are copied from "
+        "that run and are in no text of the paper.",
         numbers={run: probabilities[run] for run in off},
         expected={run: each.share for run, each in off.items()},
         counts=claims.counts_of({run: runs[run] for run in off}),
     )
 
 
-def _mean_difference(off: list[Compared]) -> Number:
+def _mean_difference(off: list[_Compared]) -> Number:
     """Return the mean difference, separate for W and (K, Q), which are trained on the same problems."""
     mean = math.fsum(each.difference for each in off) / len(off)
     half = 2 * math.sqrt(math.fsum(each.error**2 for each in off)) / len(off)
@@ -174,14 +243,14 @@ def _mean_difference(off: list[Compared]) -> Number:
 
 
 _TRAINED = {"W": "$W$", "KQ": "$(K, Q)$"}
-_LABEL = f"independent run of the protocol, {SEEDS} seeds"
+_LABEL = f"independent run of the protocol, {_SEEDS} seeds"
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw a row of two panels for W and one for (K, Q), over the number of inputs n and over that of tokens T."""
     summaries = by_weights(summaries)
     seeds = [int(number) for summary in summaries.values() for number in summary["seeds"].values]
-    off = compared(summaries)
+    off = _compared(summaries)
     beyond = sum(abs(each.errors) > _BEYOND for each in off.values())
     with page.style():
         figure = page.full(5.7)
@@ -246,7 +315,7 @@ def _mark_level(axes: Axes, runs: xarray.Dataset, along: str) -> None:
 
 def _draw_independent(axes: Axes, runs: xarray.Dataset, weights: str, along: str) -> None:
     """Mark the probabilities of the independent run, each with two standard errors of the difference from it."""
-    off = compared({weights: runs})
+    off = _compared({weights: runs})
     d = 1.035 * runs["d"].sel(run=[*off]).values
     share, error = np.array([(each.share, each.error) for each in off.values()]).T
     ends = np.clip([share - _BEYOND * error, share + _BEYOND * error], 0, 1)

@@ -1,31 +1,44 @@
-"""Attention to the prefix, read by a fixed head: estimates of where starts end, and the two theorems."""
+"""Attention to the prefix, read by a fixed head, from any start: where descent ends, and the two theorems."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from jaxattn.experiments.language import PAPER
-from jaxattn.experiments.language.arrival import NEAR, elsewhere, outcomes
+from jaxattn import svm
+from jaxattn.experiments.language import PAPER, arrival
 from jaxattn.experiments.language.every_run import all_above, all_below, labelled
 from jaxattn.statistics import bootstrap, derive_key, pooled, variables
-from jaxattn.study.claims import LEAST_STEPS, Datasets, Judgement, Needs, Setting, Source, claim, family
+from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Needs, Setting, Source, claim, family
+from jaxattn.study.claims.counts import LEAST_STEPS
 from jaxattn.study.claims.criteria import Number, below
-from jaxattn.study.estimates import Estimator, estimated, exact, mean
+from jaxattn.study.estimates import Estimator, added, estimated, exact, mean
+from jaxattn.study.style import page, palette
+from jaxattn.study.style.rows import Column, draw_rows, grouped
 
 # Fixed beforehand: thresholds for the mean 1 - cos and the mean margin ratio along the exact gradient direction; for
 # the growth of the norm with plain steps, where theory predicts 1; for the attention that selects a token; and for the
 # number of feasible texts.
-_CLOSE, _MARGIN, _GROWS, SELECTS, _TEXTS = 0.02, 0.95, 0.5, 0.999, 10
+_CLOSE, _MARGIN, _GROWS, _SELECTS, _TEXTS = 0.02, 0.95, 0.5, 0.999, 10
 # The largest step of Theorem 3.14 in units of 1 / L; that of Theorem 3.15 is half as large.
 _EQUAL, _HALF = 1.0, 0.5
 # Scores are equal, or within this of each other.
 _DELTA = 0.01
 _KEPT = "the solution of the kept tokens"
 # The exact gradient direction, and plain steps.
-EXACT, PLAIN = "scale_free_gd", "gd"
+_EXACT, _PLAIN = "scale_free_gd", "gd"
 _NEEDS = Needs(_TEXTS, LEAST_STEPS)
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Return where each start of a `StartedTraining` from normal weights ends, by `arrival.measure`, and its `text`."""
+    ends = arrival.measure(record, record.attrs["data.head.delta"], record.attrs["optimizer.step_size"], solver)
+    return ends.assign(text=ends["seed"] // record.attrs["weights.starts"])
 
 
 def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
@@ -43,10 +56,10 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         of the norm of W over that of W_mm in the logarithm of the steps, over the last decade. And the largest
         `within`.
     """
-    text, ends, steps = run["text"].values, outcomes(run), run["snapshot"].values
-    selected = run["attention"].values >= SELECTS
+    text, ends, steps = run["text"].values, arrival.outcomes(run), run["snapshot"].values
+    selected = run["attention"].values >= _SELECTS
     counts = {name: int(hits.sum()) for name, hits in (ends._asdict() | {"selected": selected}).items()}
-    counts["astray"] = int((ends.unexplained & (run["off_kept"].values <= NEAR)).sum())
+    counts["astray"] = int((ends.unexplained & (run["off_kept"].values <= arrival.NEAR)).sum())
     counts |= {"texts": len(np.unique(text)), "starts": len(text)}
     decade, two_decades = (int(np.flatnonzero(steps * part >= steps[-1])[0]) for part in (10, 100))
     growth, off = run["growth"].values, run["off"].values
@@ -86,7 +99,7 @@ def _of_texts(values: xarray.DataArray, text: np.ndarray) -> xarray.DataArray:
 def _theorem(equal: Datasets, close: Datasets, longest: float) -> Judgement:
     """No start may end elsewhere; along the exact direction all must come near, and plain steps must approach."""
     runs = {**equal, **close}
-    exact_runs, plain = _by(runs, EXACT), _by(runs, PLAIN)
+    exact_runs, plain = _by(runs, _EXACT), _by(runs, _PLAIN)
     slope = "slope of ||W|| / ||W_mm|| in log k"
     labels = {
         "share of starts at the solution": "share",
@@ -100,34 +113,33 @@ def _theorem(equal: Datasets, close: Datasets, longest: float) -> Judgement:
         *all_above(f"margin ratio, {_KEPT}", exact_runs, "margin_kept", _MARGIN),
         *all_below("late change of 1 - cos", plain, "drift", 0),
         # Steps along the exact direction have a constant length, so only plain ones show whether the norm grows.
-        *all_above(slope, _by(close, PLAIN), "rate", _GROWS),
+        *all_above(slope, _by(close, _PLAIN), "rate", _GROWS),
     ]
-    left = Number.exact(_total(_by(equal, PLAIN), "left"))
+    left = Number.exact(added(_by(equal, _PLAIN), "left"))
     # A start that fails with close scores may not fail with closer ones.
-    missing = _total(_by(close, EXACT), "starts") - _total(_by(close, EXACT), "arrived")
+    missing = added(_by(close, _EXACT), "starts") - added(_by(close, _EXACT), "arrived")
     starts = " or ".join(map(str, sorted({int(run.attrs["weights.starts"]) for run in runs.values()})))
     moving = [f"{int(run['moving'])} ({name})" for name, run in runs.items() if int(run["moving"])]
     within = max(float(run["within"]) for run in plain.values())
     too_long = f"A plain step is {within:.4g} / L, but the claim is about steps of at most {longest:g} / L."
     return Judgement(
         stated=[
-            elsewhere(
+            arrival.elsewhere(
                 "starts that leave prefixes unserved (interval: up to all that have not converged), equal scores, "
                 "exact direction",
-                _by(equal, EXACT),
+                _by(equal, _EXACT),
             ),
             below("starts that leave prefixes unserved, equal scores, plain steps", left, 0),
             *([below("starts that may need a smaller delta", Number(0, 0, missing), 0)] if close else ()),
             *converges,
         ],
         remark=f"Each text has {starts} starts per run. {_left(runs)}. Starts that are not yet near a solution: "
-        f"{', '.join(moving) or 'none'}. The exact direction takes "
-        "normalized steps along the path of small plain ones, without their logarithmic slowness. The plain "
-        f"steps are at most {within:.2g} / L. The late change is over their last two decades, for starts that "
-        "leave no prefix unserved.",
+        f"{', '.join(moving) or 'none'}. The exact direction takes normalized steps along the path of small plain "
+        f"ones, without their logarithmic slowness. The plain steps are at most {within:.2g} / L. The late change is "
+        "over their last two decades, for starts that leave no prefix unserved.",
         numbers=numbers,
         expected={label: 0.0 if label.startswith(("1 -", "share of starts that leave")) else 1.0 for label in numbers},
-        undecided=_few_texts(runs) or (too_long if within > longest else ""),
+        undecided=arrival.few(runs, "texts", _TEXTS, "feasible") or (too_long if within > longest else ""),
     )
 
 
@@ -165,8 +177,8 @@ def _close(runs: Datasets) -> Judgement:
     needs=_NEEDS,
 )
 def _served(runs: Datasets) -> Judgement:
-    exact_runs = family(runs, {"optimizer": EXACT})
-    astray, unexplained = (_total(exact_runs, name) for name in ("astray", "unexplained"))
+    exact_runs = family(runs, {"optimizer": _EXACT})
+    astray, unexplained = (added(exact_runs, name) for name in ("astray", "unexplained"))
     labels = {f"1 - cos with {_KEPT}": "off_kept", f"margin ratio, {_KEPT}": "margin_kept"}
     return Judgement(
         [
@@ -182,7 +194,7 @@ def _served(runs: Datasets) -> Judgement:
         remark=f"{_left(exact_runs)}. Starts near the solution of what they keep although an unserved prefix is at "
         f"most 1 behind along it: {astray}. More steps may still serve a prefix that is exactly 1 behind.",
         numbers=labelled(exact_runs, labels),
-        undecided=_few_texts(exact_runs),
+        undecided=arrival.few(exact_runs, "texts", _TEXTS, "feasible"),
     )
 
 
@@ -193,34 +205,25 @@ def _served(runs: Datasets) -> Judgement:
     needs=_NEEDS,
 )
 def _selection(runs: Datasets) -> Judgement:
-    exact_runs = family(runs, {"optimizer": EXACT})
+    exact_runs = family(runs, {"optimizer": _EXACT})
     # Unserved prefixes never select their optimal token; for others that have not done so yet, it is open.
-    never, starts = _total(exact_runs, "left"), _total(exact_runs, "starts")
-    not_yet = starts - _total(exact_runs, "selected")
-    what = f"starts without an attention of {SELECTS:g} to every optimal token, exact direction"
+    never, starts = added(exact_runs, "left"), added(exact_runs, "starts")
+    not_yet = starts - added(exact_runs, "selected")
+    what = f"starts without an attention of {_SELECTS:g} to every optimal token, exact direction"
     numbers = labelled(runs, {"share of starts that select all optimal tokens": "share_selected"})
     return Judgement(
         stated=[below(what, Number(never, never, max(never, not_yet)), 0)],
-        remark=f"{not_yet} of {starts} starts along the exact direction do "
-        f"not select all optimal tokens; for {never} of them a prefix remains unserved. {_left(exact_runs)}. Plain "
-        "steps are not judged: with them the norm of W grows only logarithmically, and so does the attention.",
+        remark=f"{not_yet} of {starts} starts along the exact direction do not select all optimal tokens; for {never} "
+        f"of them a prefix remains unserved. {_left(exact_runs)}. Plain steps are not judged: with them the norm of W "
+        "grows only logarithmically, and so does the attention.",
         numbers=numbers,
         expected=dict.fromkeys(numbers, 1.0),
-        undecided=_few_texts(runs),
+        undecided=arrival.few(runs, "texts", _TEXTS, "feasible"),
     )
-
-
-def _few_texts(runs: Datasets) -> str:
-    fewest = min(int(run["texts"]) for run in runs.values())
-    return f"{fewest} feasible texts are too few; at least {_TEXTS} are needed." if fewest < _TEXTS else ""
 
 
 def _by(runs: Datasets, optimizer: str) -> dict[str, xarray.Dataset]:
     return {name: run for name, run in runs.items() if run.attrs["optimizer"] == optimizer}
-
-
-def _total(runs: Datasets, count: str) -> int:
-    return sum(int(run[count]) for run in runs.values())
 
 
 def _left(runs: Datasets) -> str:
@@ -229,4 +232,87 @@ def _left(runs: Datasets) -> str:
     return f"Starts that leave prefixes unserved: {', '.join(parts) or 'none'}{', none in other runs' * bool(parts)}"
 
 
-CLAIMS = (_equal, _close, _served, _selection)
+_DASHES = {_EXACT: "-", _PLAIN: "--"}
+_STEPS = {_EXACT: "normalized", _PLAIN: "plain"}
+_COLOURS = dict(zip((0.0, 1.0, 10.0), palette.ramp(3), strict=True))
+
+
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw a panel of direction errors for each dimension, and below what became of the starts of each run."""
+    runs = sorted(summaries.values(), key=_order)
+    dimensions = sorted({run.attrs["data.d"] for run in runs}, reverse=True)
+    with page.style():
+        figure = page.full(5.9)
+        # In inches, nearly: the key, the curves, and the rows.
+        heights = (0.2, 2.0, 1.2 + 0.14 * max(len(runs), 4))
+        top, above, below = (figure.add_subfigure(row) for row in figure.add_gridspec(3, 1, height_ratios=heights))
+        panels = above.subplots(1, len(dimensions), sharex=True, sharey=True, squeeze=False)[0]
+        for letter, axes, d in zip("ab", panels, dimensions, strict=False):
+            equal = [run for run in runs if run.attrs["data.d"] == d and run.attrs["data.head.delta"] == 0]
+            _curves(axes, equal)
+            furthest = max(float(run["reached"][-1]) for run in equal if run.attrs["optimizer"] == _EXACT)
+            within = f"prefixes come within {page.at_most(furthest)} of the hard margin"
+            axes.set_title(f"({letter}) $d = {d}$: normalized steps that serve all\n{within}")
+        panels[0].set_ylabel("direction error, 1 - cos")
+        colours = {f"start: {_start(scale)}": colour for scale, colour in _COLOURS.items()}
+        dashes = {f"{_STEPS[rule]} steps": dash for rule, dash in _DASHES.items()}
+        page.key(top, colours, dashes, loc="center", ncols=5, columnspacing=1.2)
+        _outcomes(below.subplots(), runs, "abc"[len(dimensions)])
+        verdicts = [judgements[f"lm-prefix:{scores}"].verdict for scores in ("equal", "close")]
+        figure.suptitle(
+            "$W$ converges to the hard margin from any start, equal scores: {}; close scores: {}".format(*verdicts)
+        )
+        page.add_counts(
+            figure,
+            {_written(run): run for run in summaries.values()},
+            "Curves: equal scores, starts that serve all prefixes, means over texts with 95 % intervals. (c): 1 - cos "
+            "with the hard margin at the last step. Unserved: behind by more than the margin along the limit of $W$. "
+            f"All selected: attention of at least {_SELECTS:g} to every optimal token, 95 % interval over texts.",
+            counted="starts",
+        )
+    return figure
+
+
+def _order(run: xarray.Dataset) -> list[float]:
+    sizes = [run.attrs[name] for name in ("data.head.delta", "data.d", "weights.scale")]
+    return [run.attrs["optimizer"] == _PLAIN, *sizes]
+
+
+def _curves(axes: Axes, runs: Sequence[xarray.Dataset]) -> None:
+    for run in runs:
+        look = {"color": _COLOURS[run.attrs["weights.scale"]], "linestyle": _DASHES[run.attrs["optimizer"]]}
+        page.course(axes, run, "reached", **look)
+    axes.set(xlabel="step", xscale="log", yscale="log")
+
+
+def _outcomes(axes: Axes, runs: Sequence[xarray.Dataset], letter: str) -> None:
+    """Draw what became of the starts of every run, and write how many select their tokens."""
+    columns = (
+        Column("steps", grouped([_STEPS[run.attrs["optimizer"]] for run in runs]), -182),
+        Column(r"$\delta$", [f"{run.attrs['data.head.delta']:g}" for run in runs], -132),
+        Column("$d$", [f"{run.attrs['data.d']}" for run in runs], -102),
+        Column("start", [_start(run.attrs["weights.scale"]) for run in runs], -78),
+        Column("unserved in", [f"{int(run['left'])} of {int(run['starts'])}" for run in runs], 6),
+        Column("all selected", [_selected(run) for run in runs], 56),
+    )
+    left, starts = (sum(int(run[name]) for run in runs) for name in ("left", "starts"))
+    title = f"({letter}) {left} of {starts} starts leave prefixes unserved"
+    draw_rows(axes, columns, arrival.parts(runs, "starts"), title=title, xlabel="share of starts")
+
+
+def _selected(run: xarray.Dataset) -> str:
+    shares = (f"{100 * float(run[f'share_selected{part}']):.0f}" for part in ("", "_low", "_high"))
+    return "{} % [{}, {}]".format(*shares)
+
+
+def _start(scale: float) -> str:
+    return f"normal, scale {scale:g}" if scale else "$W = 0$"
+
+
+def _written(run: xarray.Dataset) -> str:
+    """Return a readable name of a run."""
+    d, delta, scale, rule = (run.attrs[name] for name in ("data.d", "data.head.delta", "weights.scale", "optimizer"))
+    return rf"$d = {d}$, $\delta = {delta:g}$, {_start(scale)}, {_STEPS[rule]} steps"
+
+
+EXPERIMENT = Experiment(measure, (_equal, _close, _served, _selection), estimate=estimate, draw=draw)
