@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
+from functools import partial
 
 import jax
 import numpy as np
@@ -22,10 +24,9 @@ NORMALIZED = {"optimizer": "scale_free_gd", "optimizer.step_size": 1.0}
 # Fixed beforehand. A start has converged if the final 1 - cos with W_mm is at most NEAR, and nearly all have if a share
 # of ALL has. 1 - cos falls like a power of the step if its exponent over the last decade of steps is at most POWER: 1 /
 # log(k)^2 looks like k^-0.25 there. A rule is faster if its exponent is smaller by MORE. The probability of non-optimal
-# tokens falls exponentially in the path length if the slope of its logarithm is at most FALLS and stays above a
-# fraction STAYS of its earlier value in size; for a power of the path length this fraction is 0.32. Steps may be
-# taken together if on paths of the same length the mean difference of 1 - cos is at most ALIKE: from plain steps at
-# their end, and from shorter ones taken together wherever it is largest.
+# tokens falls exponentially in the path length if the slope of its logarithm is at most FALLS and at least STAYS times
+# its earlier value in size; for a power of the path length this share is 0.32. Steps may be taken together if on paths
+# of the same length the mean difference of 1 - cos is at most ALIKE.
 NEAR, ALL, POWER, MORE, FALLS, STAYS, ALIKE = 0.01, 0.95, -0.5, 0.1, -0.1, 0.8, 0.01
 # The starts of descent, in words.
 STARTS = {"zero": "W = 0", "small": "small random W", "large": "large random W", "wrong": "wrong tokens"}
@@ -34,35 +35,28 @@ _SOURCE = Source(
 )
 _OURS = Source("arXiv 2402.05738", "abstract: that the known convergence is local", Setting.OURS)
 _NEEDS = Needs(steps=LEAST_STEPS)
+_claim = partial(claim, source=_SOURCE, needs=_NEEDS)
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
     """Estimate each run, and how far plain steps taken together are from those that they stand for.
 
-    Returns:
-        What `estimate` returns; for the steps merged up to .1 also the means over seeds of `from_plain`, the absolute
-        difference of 1 - cos to the last plain step after a path of the same length, and of `from_halved`, the largest
-        such difference to the steps merged up to .05, (start,).
+    For the steps merged up to .1 `from_plain` is the mean absolute difference of 1 - cos to the last plain step after a
+    path of the same length, and `from_halved` the largest such difference to the steps merged up to .05.
     """
     keys = jax.random.split(key, len(runs) + 1)
     summaries = {name: estimate(run, keys[k]) for k, (name, run) in enumerate(runs.items())}
     if {RULES["plain"], _MERGED, _HALVED} <= set(runs):
         merged = runs[_MERGED]
-        apart = estimated(
-            merged,
-            keys[-1],
-            from_plain=mean(_apart(runs[RULES["plain"]].isel(snapshot=[-1]), merged)),
-            from_halved=mean(_apart(merged, runs[_HALVED])),
-        )
+        from_plain = mean(_apart(runs[RULES["plain"]].isel(snapshot=[-1]), merged))
+        from_halved = mean(_apart(merged, runs[_HALVED]))
+        apart = estimated(merged, keys[-1], from_plain=from_plain, from_halved=from_halved)
         summaries[_MERGED] = summaries[_MERGED].assign(apart)
     return summaries
 
 
 def _apart(run: xarray.Dataset, course: xarray.Dataset) -> xarray.DataArray:
-    """Return the largest difference of 1 - cos at a run's snapshots to a course at the same path, (seed, start).
-
-    Where the run's path is still shorter than at the course's first snapshot, it is compared with that.
-    """
+    """Return the largest difference of 1 - cos at a run's snapshots to a course at the same path, (seed, start)."""
     seeds = np.intersect1d(run["seed"].values, course["seed"].values)
     run, course = run.sel(seed=seeds), course.sel(seed=seeds)
     same = read_at(run["path"].values, course["path"].values, course["off"].values)
@@ -111,11 +105,10 @@ def _at(runs: Datasets, rule: str, name: str) -> dict[str, Number]:
     return {label: number(summaries[rule], name, start=start) for start, label in STARTS.items()}
 
 
-@claim(
+@_claim(
     "ngd-global:any-start",
-    _SOURCE,
-    "On data with nearly orthogonal tokens gradient descent on W converges in direction to W_mm from any start.",
-    _NEEDS,
+    statement="On data with nearly orthogonal tokens gradient descent on W converges in direction to W_mm from any "
+    "start.",
 )
 def _any_start(runs: Datasets) -> Judgement:
     """Nearly all seeds must converge by plain steps, taken together where that changes nothing."""
@@ -123,23 +116,26 @@ def _any_start(runs: Datasets) -> Judgement:
         {label: number(runs[run], "arrived", start=start) for start, label in STARTS.items()}
         for run in (_MERGED, RULES["plain"])
     )
-    changed = [
-        f"{difference}, from {label}, is {number(runs[_MERGED], name, start=start).mean:.2g}"
+    changes = {
+        f"{difference}, from {label}": number(runs[_MERGED], name, start=start)
         for name, difference in _DIFFERENCES.items()
         for start, label in STARTS.items()
-        if below(name, number(runs[_MERGED], name, start=start), ALIKE).outcome is not Outcome.MET
+    }
+    changed = [
+        f"{label}, is {change.mean:.2g}"
+        for label, change in changes.items()
+        if below(label, change, ALIKE).outcome is not Outcome.MET
     ]
-    most = max(number(runs[_MERGED], name, start=start).high for name in _DIFFERENCES for start in STARTS)
+    most = max(change.high for change in changes.values())
     plain = runs[RULES["plain"]]
     shares = ", ".join(f"{start}: {share.mean:.0%}" for start, share in plainly.items())
     lengths = ", ".join(
         f"{float(plain['path_50'].isel(snapshot=-1).sel(start=start)):.2g} ({label})" for start, label in STARTS.items()
     )
+    unknown = f"The merging of steps is not known to change less than {ALIKE}: {'; '.join(changed)}."
     return Judgement(
         _all_arrive(arrived, "by plain steps, merged up to .1, "),
-        undecided=f"The merging of steps is not known to change less than {ALIKE}: {'; '.join(changed)}."
-        if changed
-        else "",
+        undecided=unknown if changed else "",
         remark="From far starts the gradient is exponentially small, so plain steps would have to be exponentially "
         "many. Those shorter than .1 are therefore taken together, along the same direction, and longer ones singly. "
         f"{plain.attrs['steps']:,} single steps make, in the median, paths of {lengths} times ||W_mm||, and converge "
@@ -157,11 +153,10 @@ _DIFFERENCES = {
 }
 
 
-@claim(
+@_claim(
     "ngd-global:any-start-normalized",
-    _SOURCE,
-    "On data with nearly orthogonal tokens normalized steps on W converge in direction to W_mm from any start.",
-    _NEEDS,
+    statement="On data with nearly orthogonal tokens normalized steps on W converge in direction to W_mm from any "
+    "start.",
 )
 def _any_start_normalized(runs: Datasets) -> Judgement:
     arrived = _at(runs, "normalized", "arrived")
@@ -178,42 +173,35 @@ def _all_arrive(arrived: Mapping[str, Number], how: str = "") -> list[Criterion]
     return [above(f"{label} {start}", share, ALL) for start, share in arrived.items()]
 
 
-@claim(
+def _all_fall(exponents: Mapping[str, Number]) -> list[Criterion]:
+    return [below(f"exponent of 1 - cos from {start}", exponent, POWER) for start, exponent in exponents.items()]
+
+
+@_claim(
     "ngd-global:normalized-rate",
-    _SOURCE,
-    "Normalized steps reach the direction of W_mm at a finite-time rate, from any start.",
-    _NEEDS,
+    statement="Normalized steps reach the direction of W_mm at a finite-time rate, from any start.",
 )
 def _normalized(runs: Datasets) -> Judgement:
     exponents = _at(runs, "normalized", "exponent")
     return Judgement(
-        [below(f"exponent of 1 - cos from {start}", exponent, POWER) for start, exponent in exponents.items()],
+        _all_fall(exponents),
         remark="1 - cos is half the squared distance of the directions. A faster decrease agrees with an upper bound.",
         numbers={f"exponent from {start}": exponent for start, exponent in exponents.items()},
     )
 
 
-@claim(
+@_claim(
     "ngd-global:polyak-rate",
-    _SOURCE,
-    "Polyak's steps reach the direction of W_mm at a finite-time rate, from any start.",
-    _NEEDS,
+    statement="Polyak's steps reach the direction of W_mm at a finite-time rate, from any start.",
 )
 def _polyak(runs: Datasets) -> Judgement:
     exponents, arrived, overflowed = (_at(runs, "Polyak", name) for name in ("exponent", "arrived", "overflowed"))
-    criteria = [
-        criterion
-        for start in arrived
-        for criterion in (
-            above(f"share of seeds with 1 - cos <= {NEAR} from {start}", arrived[start], ALL),
-            below(f"exponent of 1 - cos from {start}", exponents[start], POWER),
-        )
-    ]
+    pairs = zip(_all_arrive(arrived), _all_fall(exponents), strict=True)
+    criteria = list(itertools.chain.from_iterable(pairs))
     far = [f"{start}: {arrived[start].mean:.0%} ({overflowed[start].mean:.0%})" for start in list(arrived)[2:]]
     return Judgement(
         criteria,
-        # Those of the first two starts.
-        criteria[:4],
+        criteria[:4],  # Those of the first two starts.
         "only from W = 0 and from small weights. Where wrong tokens are selected with high probability, the gradient "
         "is tiny while L - L* is not, so the first steps overshoot, and later ones are too short to change the "
         "direction of W. Share of seeds that converge (that take a step too long for the number range): "
@@ -225,11 +213,9 @@ def _polyak(runs: Datasets) -> Judgement:
     )
 
 
-@claim(
+@_claim(
     "ngd-global:faster",
-    _SOURCE,
-    "Normalized steps and Polyak's steps approach the direction of W_mm faster than plain gradient descent.",
-    _NEEDS,
+    statement="Normalized steps and Polyak's steps approach the direction of W_mm faster than plain gradient descent.",
 )
 def _faster(runs: Datasets) -> Judgement:
     plain = _at(runs, "plain", "exponent")
@@ -245,13 +231,11 @@ def _faster(runs: Datasets) -> Judgement:
     )
 
 
-@claim(
+@_claim(
     "ngd-global:sparsity",
-    _SOURCE,
-    "The attention map sparsifies exponentially fast: the probability of non-optimal tokens falls exponentially "
-    "in the length of the path.",
-    _NEEDS,
-    Kind.CHECK,
+    statement="The attention map sparsifies exponentially fast: the probability of non-optimal tokens falls "
+    "exponentially in the length of the path.",
+    kind=Kind.CHECK,
 )
 def _sparsity(runs: Datasets) -> Judgement:
     late, early, polyak = (
@@ -284,22 +268,21 @@ def _condition(runs: Datasets) -> Judgement:
     least = min(normalized)
     tokens = normalized[least].attrs["data.n"] * normalized[least].attrs["data.T"]
     label = f"share of seeds that converge from {STARTS['zero']}, but not from"
-    lost = {
-        f"{label} {STARTS[start]}, d = {d}": number(summary, "lost", start=start)
-        for d, summary in normalized.items()
-        for start in ("large", "wrong")
-    }
-    far = [f"{label} {STARTS[start]}, d = {least}" for start in ("large", "wrong")]
+
+    def shares(label: str, name: str, *starts: str) -> dict[str, Number]:
+        return {
+            f"{label} {STARTS[start]}, d = {d}": number(summary, name, start=start)
+            for d, summary in normalized.items()
+            for start in starts
+        }
+
+    lost = shares(label, "lost", "large", "wrong")
+    far = [name for name in lost if name.endswith(f"d = {least}")]
     return Judgement(
         [above(name, lost[name], 1 - ALL) for name in far],
         remark="A seed has the same problem from all starts. Tokens are less orthogonal in smaller dimensions; n T = "
         f"{tokens}. Steps are normalized.",
-        numbers=lost
-        | {
-            f"share that converges from {STARTS[start]}, d = {d}": number(summary, "arrived", start=start)
-            for d, summary in normalized.items()
-            for start in ("zero", "large", "wrong")
-        },
+        numbers=lost | shares("share that converges from", "arrived", "zero", "large", "wrong"),
     )
 
 

@@ -17,6 +17,7 @@ _STARTS = {
     "large": (palette.AMBER, "-."),
     "wrong": (palette.ROSE, ":"),
 }
+_WRITTEN = {start: words.replace("W", "$W$") for start, words in STARTS.items()}
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
@@ -30,7 +31,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         (zero, large), (wrong, share) = figure.subplots(2, 2)
         for axes, letter, start in ((zero, "a", "zero"), (large, "b", "large"), (wrong, "c", "wrong")):
             _rates(axes, runs, start)
-            axes.set_title(f"({letter}) from {_written(start)}")
+            axes.set_title(f"({letter}) from {_WRITTEN[start]}")
             axes.set_ylabel("direction error, $1 - \\cos$")
         zero.legend(loc="lower left", title="medians, 10th to 90th percentile")
         _shares(share, summaries)
@@ -44,10 +45,6 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     return figure
 
 
-def _written(start: str) -> str:
-    return STARTS[start].replace("W", "$W$")
-
-
 def _rates(axes: Axes, runs: Datasets, start: str) -> None:
     for rule, (colour, dashes) in _RULES.items():
         run = runs[rule].sel(start=start)
@@ -55,8 +52,7 @@ def _rates(axes: Axes, runs: Datasets, start: str) -> None:
         page.band(axes, run["snapshot"].values, *curve, color=colour, linestyle=dashes, label=rule)
     for rule, height in (("normalized", 0.58), ("Polyak", 0.49)):
         text = f"{rule}: {float(runs[rule]['arrived'].sel(start=start)):.0%}"
-        look = {"color": _RULES[rule][0], "fontsize": 7, "ha": "left", "va": "top"}
-        axes.text(0.03, height, text, transform=axes.transAxes, **look)
+        axes.text(0.03, height, text, transform=axes.transAxes, color=_RULES[rule][0], fontsize=7, va="top")
     axes.axhline(NEAR, color=palette.GUIDE, linewidth=0.7)
     # No direction error exceeds 2.
     axes.set(xscale="log", yscale="log", xlabel="step", ylim=(1e-9, 2))
@@ -67,8 +63,8 @@ def _shares(axes: Axes, summaries: Datasets) -> None:
     d = [run.attrs["data.d"] for run in runs]
     tokens = runs[0].attrs["data.n"] * runs[0].attrs["data.T"]
     for start, (colour, dashes) in _STARTS.items():
-        shares = ([float(run[name].sel(start=start)) for run in runs] for name in _ARRIVED)
-        page.band(axes, d, *shares, color=colour, linestyle=dashes, marker=".", label=_written(start))
+        shares = ([float(run["arrived" + part].sel(start=start)) for run in runs] for part in ("", "_low", "_high"))
+        page.band(axes, d, *shares, color=colour, linestyle=dashes, marker=".", label=_WRITTEN[start])
     axes.axvline(tokens, color=palette.GUIDE, linewidth=0.7)
     axes.text(tokens, 0.05, "d = n T ", color=palette.GUIDE, fontsize=7, ha="right")
     axes.set(xscale="log", xlabel="dimension d", ylabel="share of seeds that arrive", ylim=(0, 1.03))
@@ -76,6 +72,3 @@ def _shares(axes: Axes, summaries: Datasets) -> None:
     axes.minorticks_off()
     axes.set_title("(d) less orthogonal tokens, in fewer dimensions")
     axes.legend(loc="lower right", title="share with its 95 % interval")
-
-
-_ARRIVED = ("arrived", "arrived_low", "arrived_high")
