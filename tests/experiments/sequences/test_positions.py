@@ -9,8 +9,7 @@ import pytest
 import xarray
 
 from jaxattn import data, descent, heads, initial, losses, metrics, records, svm, tokens
-from jaxattn.experiments.sequences.positions.claims import CLAIMS, summarize
-from jaxattn.experiments.sequences.positions.measure import measure
+from jaxattn.experiments.sequences.positions import CLAIMS, measure, summarize
 from jaxattn.problem import of_arrays
 from jaxattn.regularization import FROBENIUS, NUCLEAR
 from jaxattn.study.claims import Verdict
