@@ -10,10 +10,8 @@ import xarray
 
 from jaxattn import data, language, records
 from jaxattn.experiments.smoothness import bends
-from jaxattn.experiments.smoothness.softmax_vs_linear import scales
-from jaxattn.experiments.smoothness.softmax_vs_linear.claims import CLAIMS, summarize
+from jaxattn.experiments.smoothness.softmax_vs_linear.claims import CLAIMS, best, summarize
 from jaxattn.experiments.smoothness.softmax_vs_linear.measure import ATTENTIONS, LINEAR, LOSSES, SCALES, STEPS, measure
-from jaxattn.experiments.smoothness.softmax_vs_linear.scales import Correction
 from jaxattn.study.claims.criteria import Number, above
 from jaxattn.study.settings import recording, texts
 
@@ -154,17 +152,11 @@ def test_a_step_that_was_found_descends_and_a_slightly_longer_one_does_not(of_re
 
 
 def test_the_best_correction_is_one_that_is_met_and_fails_only_if_all_are_broken():
-    numbers = (Number(share, share - 0.1, share + 0.1) for share in (0.8, 0.5, 0.2))
-    met, unclear, broken = (Correction("", (above("share", one, 0.5),)) for one in numbers)
-    assert scales.best([broken, unclear, met]) is met
-    assert scales.best([broken, unclear]) is unclear
-    assert scales.best([broken, broken]) is broken
-
-
-def test_the_worst_scale_is_read_off():
-    numbers = [Number(0.5, 0.1, 0.9), Number(0.4, 0.3, 0.5)]
-    assert scales.least(numbers) == Number(0.4, 0.1, 0.5)
-    assert scales.most(numbers) == Number(0.5, 0.3, 0.9)
+    shares = {"broken": 0.2, "broken, too": 0.1, "unclear": 0.5, "met": 0.8}
+    every = {name: [above("share", Number(x, x - 0.1, x + 0.1), 0.5)] for name, x in shares.items()}
+    for last in ("met", "unclear", "broken"):
+        assert best(every) == {"corrected": every[last], "correction": last}
+        del every[last]
 
 
 def test_ratios_proofs_and_exceptions_are_counted():

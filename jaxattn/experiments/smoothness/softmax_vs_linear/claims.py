@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn.experiments.smoothness.softmax_vs_linear import scales
 from jaxattn.experiments.smoothness.softmax_vs_linear.measure import BEYOND, LINEAR, LOSSES, STEPS
-from jaxattn.experiments.smoothness.softmax_vs_linear.scales import Correction
 from jaxattn.statistics import bootstrap, derive_key, proportion, variables
 from jaxattn.study.claims import Claim, Datasets, Judgement, Setting, Source
-from jaxattn.study.claims.criteria import Criterion, Number, above, below
+from jaxattn.study.claims.criteria import Criterion, Number, Outcome, above, below, together
 from jaxattn.study.estimates import estimated, exact, mean, number, share
 
 _PAPER = "withdrawn ICLR 2024 submission on attention and SVM in causal language modelling"
@@ -46,13 +46,13 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     """Compare softmax with both linear attentions over scales and losses.
 
     Returns:
-        Over scale, loss and `linear`, the linear attention: `smoother`, the mean log10 of the ratio of the largest
-        curvatures, linear over softmax, and `smoother_surely`, with the proved bound for softmax; the shares of texts
-        `rougher_proved`, with a larger curvature with softmax, and `larger`, with a larger step with softmax; `spared`,
-        among the texts in which linear attention exceeds its start, the share in which softmax does not, NaN if there
-        are none. Over loss and linear attention: `exceptions`, the number of texts with a step that is not larger with
-        softmax at some scale, and `open`, of those others in which it is unknown for some scale, as all or no steps
-        tried descend with both; `exceptions_plain` and `open_plain`, of texts in which no word has two successors.
+        `smoother`, the mean log10 of the ratio of the largest curvatures, linear over softmax, and `smoother_surely`,
+        with the proved bound for softmax; the shares of texts `rougher_proved`, with a larger curvature with softmax,
+        and `larger`, with a larger step with softmax; `spared`, among the texts in which linear attention exceeds its
+        start, the share in which softmax does not, NaN if there are none. Over loss and linear attention: `exceptions`,
+        the number of texts with a step that is not larger with softmax at some scale, and `open`, of those others in
+        which it is unknown for some scale, as all or no steps tried descend with both; `exceptions_plain` and
+        `open_plain`, of texts in which no word has two successors.
     """
     run = runs["texts"]
     softmax = run.sel(attention="softmax", drop=True)
@@ -97,50 +97,48 @@ def _spared(softmax: xarray.DataArray, linear: xarray.DataArray) -> dict[str, tu
     return {name: (("scale", "loss", "linear"), part) for name, part in zip(names, parts, strict=True)}
 
 
-def _over_scales(one: xarray.Dataset, name: str) -> list[Number]:
-    return [number(one, name, scale=s) for s in one["scale"].values]
+def _by_scale(one: xarray.Dataset, name: str, label: str = "") -> dict[str, Number]:
+    return {f"{label}, scale {scale:g}": number(one, name, scale=scale) for scale in one["scale"].values.tolist()}
 
 
-def _at_scales(one: xarray.Dataset, name: str, label: str) -> dict[str, Number]:
-    scale = one["scale"].values
-    return {f"{label}, scale {float(s):g}": each for s, each in zip(scale, _over_scales(one, name), strict=True)}
+def best(corrections: Mapping[str, Sequence[Criterion]]) -> dict[str, Any]:
+    """Return the first correction whose criteria are met; if there is none, the first unclear one; else the first.
+
+    So it fails only if every one of them is clearly broken. They are fixed beforehand.
+    """
+    order = (Outcome.MET, Outcome.UNCLEAR, Outcome.BROKEN)
+    sentence = min(corrections, key=lambda one: order.index(together(corrections[one])))
+    return {"corrected": corrections[sentence], "correction": sentence}
 
 
 def _exceptions(one: xarray.Dataset, kind: str, texts: str) -> list[Criterion]:
     """Ask for each linear attention that no text is an exception, up to those in which the larger step is unknown."""
     label = f"{texts} with a step that is not larger with softmax at some scale (interval: up to the unknown)"
-    found = {
-        linear: (int(one[f"exceptions{kind}"].sel(linear=linear)), int(one[f"open{kind}"].sel(linear=linear)))
-        for linear in LINEAR
-    }
-    return [
-        below(f"{label}, {_AS[linear]}", Number(n, n, n + unknown), _NONE) for linear, (n, unknown) in found.items()
-    ]
+    criteria = []
+    for linear, name in _AS.items():
+        n, unknown = (int(one[f"{count}{kind}"].sel(linear=linear)) for count in ("exceptions", "open"))
+        criteria.append(below(f"{label}, {name}", Number(n, n, n + unknown), _NONE))
+    return criteria
 
 
 def _steps(runs: Datasets, loss: str) -> Judgement:
     """No text may be an exception; as corrected, for one kind of texts or one linear attention."""
     one = runs["texts"].sel(loss=loss)
-    measured: dict[str, Number] = {}
+    numbers: dict[str, Number] = {}
     for linear, name in _AS.items():
         label = f"share of texts in which the largest step is larger with softmax, {name}"
-        measured |= _at_scales(one.sel(linear=linear), "larger", label)
+        numbers |= _by_scale(one.sel(linear=linear), "larger", label)
     for attention in one["attention"].values:
         label = f"share of texts in which all steps tried descend, {_AS.get(attention, attention)}"
-        measured |= _at_scales(one.sel(attention=attention), "beyond", label)
+        numbers |= _by_scale(one.sel(attention=attention), "beyond", label)
     stated = _exceptions(one, "", "texts")
-    corrections = [Correction(f"only for {_PLAIN}.", tuple(_exceptions(one, "_plain", _PLAIN)))]
-    corrections += [
-        Correction(_ONLY_AS[linear], (criterion,)) for linear, criterion in zip(LINEAR, stated, strict=True)
-    ]
-    correction = scales.best(corrections)
+    for_plain = {f"only for {_PLAIN}.": _exceptions(one, "_plain", _PLAIN)}
     kept, cases = int(one.attrs["kept"]), int(one.attrs["kept"]) * one.sizes["scale"]
     again = int(one.sel(attention="softmax")["again"].sum())
     return Judgement(
-        numbers=measured,
-        stated=stated,
-        corrected=correction.criteria,
-        correction=correction.sentence,
+        stated,
+        **best(for_plain | _for_one(stated)),
+        numbers=numbers,
         remark=f"Of {kept} texts {int(one['plain'])} are {_PLAIN}. A step is allowed if none of {STEPS} steps from "
         "W = 0 raises the risk, and the same is true for all smaller steps tried. If all steps tried descend with both "
         f"attentions, up to {BEYOND:g} times 2 / curvature at 0, we do not know which step is larger. With softmax, in "
@@ -149,32 +147,31 @@ def _steps(runs: Datasets, loss: str) -> Judgement:
     )
 
 
+def _for_one(stated: Sequence[Criterion]) -> dict[str, list[Criterion]]:
+    """Return the corrections to one linear attention, by their sentences, from a criterion of each."""
+    return {_ONLY_AS[linear]: [criterion] for linear, criterion in zip(LINEAR, stated, strict=True)}
+
+
 def _curvature(runs: Datasets, loss: str) -> Judgement:
     """The constant with linear attention must exceed any with softmax; as corrected, for one linear attention."""
     one = runs["texts"].sel(loss=loss)
-    measured: dict[str, Number] = {}
-    for linear, name in _AS.items():
-        each = one.sel(linear=linear)
-        measured |= _at_scales(each, "smoother", f"log10 of the largest curvature, linear over softmax, {name}")
-        label = f"share of texts in which softmax is proved to have a larger curvature, {name}"
-        measured |= _at_scales(each, "rougher_proved", label)
+    numbers: dict[str, Number] = {}
     stated = []
     for linear, name in _AS.items():
+        each = one.sel(linear=linear)
+        found = _by_scale(each, "smoother", f"log10 of the largest curvature, linear over softmax, {name}")
+        label = f"share of texts in which softmax is proved to have a larger curvature, {name}"
+        numbers |= found | _by_scale(each, "rougher_proved", label)
         # The curvature found with softmax is a lower bound, so this ratio is an upper bound; the proved bound gives a
         # lower one.
-        each = one.sel(linear=linear)
-        found, surely = _over_scales(each, "smoother"), _over_scales(each, "smoother_surely")
-        ratio = scales.least(Number(up.mean, low.low, up.high) for up, low in zip(found, surely, strict=True))
+        surely = _by_scale(each, "smoother_surely").values()
+        ratios = [(up.mean, low.low, up.high) for up, low in zip(found.values(), surely, strict=True)]
         label = f"log10 of the Lipschitz constants, linear over softmax, smallest over scales, {name}"
-        stated.append(above(label, ratio, _EQUAL))
-    correction = scales.best(
-        [Correction(_ONLY_AS[linear], (criterion,)) for linear, criterion in zip(LINEAR, stated, strict=True)]
-    )
+        stated.append(above(label, Number(*map(min, zip(*ratios, strict=True))), _EQUAL))
     return Judgement(
-        numbers=measured,
-        stated=stated,
-        corrected=correction.criteria,
-        correction=correction.sentence,
+        stated,
+        **best(_for_one(stated)),
+        numbers=numbers,
         remark="With linear attention the constant is exactly the curvature at 0. With softmax the largest curvature "
         "found, at 0, at drawn W and along descent, is a lower bound, and that of jaxattn.language.smoothness "
         f"an upper bound; the intervals of the criteria reach from one to the other. {_SUMS}",
@@ -183,44 +180,34 @@ def _curvature(runs: Datasets, loss: str) -> Judgement:
 
 def _divergence(runs: Datasets) -> Judgement:
     """With softmax fewer texts must exceed their start, few of those with linear; as corrected, for one case."""
-    summary = runs["texts"]
-    measured: dict[str, Number] = {}
-    criteria: dict[tuple[str, str], tuple[Criterion, ...]] = {}
+    numbers: dict[str, Number] = {}
+    criteria: dict[tuple[str, str], list[Criterion]] = {}
     for loss in LOSSES:
-        one = summary.sel(loss=loss)
-        measured |= _at_scales(one.sel(attention="softmax"), "exceeds", f"share of texts, {loss} loss, softmax")
-        softmax = _over_scales(one.sel(attention="softmax"), "exceeds")
+        one = runs["texts"].sel(loss=loss)
+        softmax = _by_scale(one.sel(attention="softmax"), "exceeds", f"share of texts, {loss} loss, softmax")
+        numbers |= softmax
         for linear, name in _AS.items():
-            each = one.sel(attention=linear, linear=linear)
-            measured |= _at_scales(each, "exceeds", f"share of texts, {loss} loss, {name}")
+            each, of_case = one.sel(attention=linear, linear=linear), f"{loss} loss, {name}"
+            exceeds = _by_scale(each, "exceeds", f"share of texts, {of_case}")
+            numbers |= exceeds
             # Both shares are over the same texts: the extreme ends bound the difference whatever the dependence.
-            more = [a.apart_from(b) for a, b in zip(softmax, _over_scales(each, "exceeds"), strict=True)]
-            cases = [spared for spared in _over_scales(each, "spared") if not np.isnan(spared.mean)]
-            spared = scales.least(cases) if cases else Number.exact(np.nan)
-            of_case = f"{loss} loss, {name}"
-            criteria[loss, linear] = (
-                below(
-                    f"share that exceeds, {of_case}, softmax minus linear, largest over scales,", scales.most(more), 0.0
-                ),
-                above(
-                    f"share of texts that exceed with linear but not with softmax, {of_case}, smallest over scales,",
-                    spared,
-                    _HALF,
-                ),
-            )
-    corrections = [
-        Correction(f"only for the {loss} loss.", tuple(c for linear in LINEAR for c in criteria[loss, linear]))
-        for loss in LOSSES
-    ]
-    corrections += [
-        Correction(_ONLY_AS[linear], tuple(c for loss in LOSSES for c in criteria[loss, linear])) for linear in LINEAR
-    ]
-    correction = scales.best(corrections)
+            more = [a.apart_from(b) for a, b in zip(softmax.values(), exceeds.values(), strict=True)]
+            cases = [spared for spared in _by_scale(each, "spared").values() if not np.isnan(spared.mean)]
+            spared = Number(*map(min, zip(*cases, strict=True))) if cases else Number.exact(np.nan)
+            label = f"share that exceeds, {of_case}, softmax minus linear, largest over scales,"
+            of_spared = f"share of texts that exceed with linear but not with softmax, {of_case}, smallest over scales,"
+            criteria[loss, linear] = [
+                below(label, Number(*map(max, zip(*more, strict=True))), 0.0),
+                above(of_spared, spared, _HALF),
+            ]
+    of_loss = {
+        f"only for the {loss} loss.": [c for linear in LINEAR for c in criteria[loss, linear]] for loss in LOSSES
+    }
+    of_linear = {_ONLY_AS[linear]: [c for loss in LOSSES for c in criteria[loss, linear]] for linear in LINEAR}
     return Judgement(
-        numbers=measured,
-        stated=tuple(criterion for of_case in criteria.values() for criterion in of_case),
-        corrected=correction.criteria,
-        correction=correction.sentence,
+        [criterion for of_case in criteria.values() for criterion in of_case],
+        **best(of_loss | of_linear),
+        numbers=numbers,
         remark="The numbers are shares of texts for which some of the steps tried takes the risk above its start "
         f"within {STEPS} steps. At every scale the interval with softmax must be below that with linear "
         "attention, and most of the texts that exceed their start with linear attention must not with "
