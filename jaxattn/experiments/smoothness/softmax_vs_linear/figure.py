@@ -31,23 +31,19 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         curvatures.set_ylabel("log10 of the largest curvature,\nlinear / softmax")
         _curves(steps, summary, "larger", "larger")
         steps.set(ylabel="share of texts with a larger step\nwith softmax", ylim=(-0.03, 1.03))
-        for axes, letter, what, prefix in ((curvatures, "a", "curvature", "curvature-"), (steps, "b", "step", "")):
+        for axes, words, prefix in (
+            (curvatures, "(a) smaller curvature", "curvature-"),
+            (steps, "(b) larger step", ""),
+        ):
             found = [f"{loss}: {verdicts[prefix + loss]}" for loss in LOSSES]
-            words = "smaller curvature with softmax" if what == "curvature" else "larger step with softmax"
-            axes.set_title("\n".join([f"({letter}) {words}", *found]))
-            axes.set(xlabel="scale $s$ of the embeddings")
+            axes.set(title="\n".join([f"{words} with softmax", *found]), xlabel="scale $s$ of the embeddings")
             axes.set_xscale("log", base=2)
             axes.set_xticks(summary["scale"].values, [f"{s:g}" for s in summary["scale"].values])
             axes.minorticks_off()
-        page.key(
-            top,
-            {f"{loss} loss": colour for loss, colour in _COLOURS.items()},
-            {f"linear attention as a {linear}": dash for linear, dash in _DASHES.items()},
-            loc="center",
-            ncols=4,
-        )
-        counts = Counter(verdicts.values())
-        found = ", ".join(f"{verdict} in {count}" for verdict, count in counts.items())
+        colours = {f"{loss} loss": colour for loss, colour in _COLOURS.items()}
+        dashes = {f"linear attention as a {linear}": dash for linear, dash in _DASHES.items()}
+        page.key(top, colours, dashes, loc="center", ncols=4)
+        found = ", ".join(f"{verdict} in {count}" for verdict, count in Counter(verdicts.values()).items())
         figure.suptitle(f"Softmax more stable than linear attention, in {len(verdicts)} readings: {found}")
         page.add_counts(
             figure,
