@@ -46,10 +46,9 @@ class Products(NamedTuple):
         steps: the steps of the snapshots, (snapshots,).
         seeds: the lanes that are kept, (seeds,).
         at_most: the margin over `||K||_a ||Q||_b` as a share of the largest that was found, by alternation from the
-            run's end and from random factors, (seeds, snapshots). The true share is at most this.
-        at_least: the same as a share of a certified bound of the largest, (seeds, snapshots); 0 if none is known. The
-            true share is at least this.
-        verdict: whether the runs obey the product. Other products are not compared, so it never names one alone.
+            run's end and from random factors, (seeds, snapshots): an upper bound.
+        at_least: the same as a share of a certified bound of the largest, (seeds, snapshots); 0 if none is known.
+        verdict: whether the runs obey the product; it never names one alone, as others are not compared.
     """
 
     steps: Int[np.ndarray, " snapshots"]
@@ -131,12 +130,13 @@ def _margins(W: Any, rows: svm.Constraints) -> Float[np.ndarray, "seeds snapshot
 
 def _product(K: Any, Q: Any, of_K: Norm, of_Q: Norm) -> Float[np.ndarray, "*seeds"]:
     """Return `||K||_a ||Q||_b` of factors with leading axes."""
-    sizes = []
-    for norm, given in ((of_K, K), (of_Q, Q)):
+
+    def size(norm: Norm, given: Any) -> np.ndarray:
         factor: Any = np.asarray(given)
         flat = jax.vmap(norm.plain.value)(factor.reshape(-1, *factor.shape[-2:]))
-        sizes.append(np.asarray(flat).reshape(factor.shape[:-2]))
-    return sizes[0] * sizes[1]
+        return np.asarray(flat).reshape(factor.shape[:-2])
+
+    return size(of_K, K) * size(of_Q, Q)
 
 
 def _lowered(

@@ -54,18 +54,7 @@ class Verdict(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """Estimates from the margin ratios of several seeds, and the verdict.
-
-    Attributes:
-        ratio: the mean margin ratio, (norms, snapshots); its interval, and that of the trend, is infinite for one seed.
-        trend: its change per decade of steps over the last decade, (norms,); None if the snapshots do not suffice.
-        decades: the number of decades of steps used for the trend.
-        limit: the median over seeds of the ratio's limit, (norms,); None if the snapshots do not suffice.
-        obeys: 1 for a seed that obeys the norm, 0 for one that does not, NaN for one that does not tell,
-            (seeds, norms).
-        verdict: the norms that are obeyed.
-        exponents: those that fit best in the families of the best norm; none if no norm may be named.
-    """
+    """Estimates from the margin ratios of several seeds, and the verdict; the fields are those of `Ranking`."""
 
     ratio: Estimate
     trend: Estimate | None
@@ -89,17 +78,9 @@ def weighed(
 ) -> Weighed:
     """Estimate the mean margin ratios over seeds and their limits, and return the verdict.
 
-    Args:
-        names: the names of the norms.
-        margin_ratio: the ratio for each seed, norm and snapshot.
-        probability: the smallest over inputs of the largest attention probability.
-        size: the Frobenius norm of the weights.
-        stalled: which seeds stalled before the last snapshot.
-        steps: the steps of the snapshots.
-        key: the random key of the bootstrap over seeds.
-        confusion: for each norm (row) the mean margin ratio of its solutions in each norm (column).
-        located: from the position of the best norm to the exponents that fit best in its families; called only if its
-            limit may be named.
+    The arguments are fields of `Ranking`, the random key of the bootstrap over seeds, and the function `located` from
+    the position of the best norm to the exponents that fit best in its families. It is called only if the norm's limit
+    may be named.
     """
     ratio, (slopes, decades) = bootstrap(margin_ratio, key), trends(margin_ratio, steps)
     change = None if slopes is None else bootstrap(slopes, derive_key(key))
@@ -109,7 +90,7 @@ def weighed(
     if known is None:
         found = f"expected {limits.LEAST} snapshots in the last decade of steps, found {len(limits.window(steps))}"
         obeys = np.full(margin_ratio.shape[:2], np.nan)
-        return Weighed(ratio, change, decades, None, obeys, too_few(len(stalled)) or _open(found), ())
+        return Weighed(ratio, change, decades, None, obeys, too_few(len(stalled)) or undecided(found), ())
     known = known.clipped(-np.inf, 1.0)
     silent = {
         "stalled: rounding, floor or penalty outweigh the gradient": stalled,
@@ -147,15 +128,12 @@ def trends(
 
 
 class Evidence(NamedTuple):
-    """What a verdict rests on besides the limits.
+    """What a verdict rests on besides the limits: fields of `Ranking`, and the following.
 
     Attributes:
-        obeys: 1 for a seed that obeys the norm, 0 for one that does not, NaN for one that does not tell.
         tell: the share of seeds that say something about limits: saturated, not stalled, and with a growing norm.
         quiet: why most of the others do not.
-        confusion: for each norm (row) the mean margin ratio of its solutions in each norm (column).
         longer: how many times as many steps would tell, for a norm, a threshold of the ratio and a share of the seeds.
-        exponents: those that fit best in the families of the best norm.
     """
 
     obeys: Float[np.ndarray, "seeds norms"]
@@ -167,55 +145,51 @@ class Evidence(NamedTuple):
 
 
 def of(names: Sequence[str], limit: Estimate, evidence: Evidence) -> Verdict:
-    """Return the verdict on a run.
+    """Return the verdict on a run from the median limits of the margin ratios and other evidence.
 
     A norm is named if nine in ten seeds obey it, the median of their limits has the largest value, and its interval
     lies above `CLOSE` and above those of all other norms; if the rest to 1 is less than half of what it would be for a
     solution of any other norm, unless both are of a family whose exponent is read; and if the exponent that fits best
     is its own. Norms whose intervals overlap are named together, if all lie above `CLOSE`. The verdict is "none" if
     nine in ten seeds do not obey any norm. All other cases are not decided.
-
-    Args:
-        names: the names of the norms.
-        limit: the median limits of the margin ratios, (norms,).
-        evidence: what else is known.
     """
     seeds, all_norms, obeys = len(evidence.obeys), range(len(names)), evidence.obeys
     if few := too_few(seeds):
         return few
     if evidence.tell < MOST:
-        return _open(evidence.quiet)
+        return undecided(evidence.quiet)
     best, follow, refuse = int(np.argmax(limit.mean)), (obeys == 1).sum(axis=0), (obeys == 0).sum(axis=0)
     if all(proportion(part[:, best]).low > FEW for part in (obeys == 1, obeys == 0)):
-        return _open(f"mixed: of {seeds} seeds, {follow[best]} obey {names[best]}, and {refuse[best]} do not")
+        return undecided(f"mixed: of {seeds} seeds, {follow[best]} obey {names[best]}, and {refuse[best]} do not")
     if (refuse >= MOST * seeds).all():
         return Verdict((), decided=True)
     certain = (follow >= MOST * seeds) & (limit.low > CLOSE)
     if not certain[best]:
         near = [f"{follow[k]} obey {names[k]} and {refuse[k]} do not" for k in all_norms if refuse[k] < MOST * seeds]
         more = _longer(evidence.longer(best, CLOSE, MOST))
-        return _open(f"of {seeds} seeds, {'; '.join(near)}; others may end on either side of {CLOSE:g}{more}")
+        return undecided(f"of {seeds} seeds, {'; '.join(near)}; others may end on either side of {CLOSE:g}{more}")
     # Within a family the exponent tells norms apart better than their ratios.
     read = {one.family: one for one in evidence.exponents}
-    apart = [
+    apart = {
         k
         for k in all_norms
-        if any(read[family].misses(place) for family, place in places(names[k]).items() if family in read)
-    ]
+        for family, place in places(names[k]).items()
+        if family in read and read[family].misses(place)
+    }
     reach = limit.low[best] - ROUNDING
     level = [k for k in all_norms if k == best or (limit.high[k] >= reach and k not in apart)]
     if unsure := [names[k] for k in level if not certain[k]]:
-        return _open(f"{', '.join(unsure)} cannot be told from {names[best]}, and may lie below {CLOSE:g}")
+        return undecided(f"{', '.join(unsure)} cannot be told from {names[best]}, and may lie below {CLOSE:g}")
     for k in (k for k in all_norms if k not in level and k not in apart):
         if (needed := (1 + float(evidence.confusion[k, best])) / 2) >= limit.low[best]:
-            return _open(
+            return undecided(
                 f"{names[best]} cannot be told from {names[k]}, whose solutions have a ratio of "
                 f"{evidence.confusion[k, best]:.4f} in it: this takes an interval above {needed:.4f}"
                 f"{_longer(evidence.longer(best, needed, 0.5))}"
             )
     # A run whose limit may miss 1 may miss its exponent by as much.
     if elsewhere := [str(one) for one in evidence.exponents if one.gap > 1 - limit.low[best]]:
-        return _open(f"{names[best]} comes nearest of these, but {' and '.join(elsewhere)} fits better")
+        return undecided(f"{names[best]} comes nearest of these, but {' and '.join(elsewhere)} fits better")
     if wide := [str(one) for one in evidence.exponents if not one.tells]:
         return Verdict((names[best],), False, f"{names[best]}, or a norm near it: {'; '.join(wide)}")
     return Verdict(tuple(names[k] for k in sorted(level, key=lambda k: -limit.mean[k])), decided=True)
@@ -228,8 +202,9 @@ def _longer(times: float) -> str:
 
 def too_few(seeds: int) -> Verdict | None:
     """Return the verdict on fewer seeds than decide anything; None if there are enough."""
-    return _open(f"expected at least {LEAST_SEEDS} seeds, found {seeds}") if seeds < LEAST_SEEDS else None
+    return undecided(f"expected at least {LEAST_SEEDS} seeds, found {seeds}") if seeds < LEAST_SEEDS else None
 
 
-def _open(reason: str) -> Verdict:
+def undecided(reason: str) -> Verdict:
+    """Return the verdict on a run that does not decide."""
     return Verdict((), decided=False, reason=reason)

@@ -35,7 +35,7 @@ def table(weights: Weights, choices: Choices) -> Float[Array, "V V"]:
 
 
 def logits(weights: Weights, choices: Choices) -> Float[Array, "N V"]:
-    """Return the logits of all words for each prefix, (N, V), whether or not they are candidates.
+    """Return the logits of all words, candidates or not, for each prefix, (N, V).
 
     Raises:
         ValueError: as in `table`.
@@ -101,8 +101,7 @@ def risk(
 ) -> Float[Array, ""]:
     """Return the mean of `loss(sum_t p_it gamma_it)` over the prefixes, (): p the attention, gamma the scores.
 
-    With default scores the sum is the probability of the next word, and `losses.cross_entropy` gives the cross entropy
-    of next-token prediction.
+    With default scores the sum is the probability of the next word, and the default loss that of next-token prediction.
 
     Raises:
         ValueError: as in `table`.

@@ -37,8 +37,7 @@ class TextRun(NamedTuple):
 
     Attributes:
         pairs: the coefficients C after the last update, (V, V): `W = sum_at C_at e_t e_a^T` (see `weights`).
-        snapshots: the coefficients at the snapshot steps, (snapshots, V, V); the entry of step k is read after k
-            updates.
+        snapshots: the coefficients after the steps of the snapshots, (snapshots, V, V).
         probability: the mean over prefixes of the attention to the next word, (steps,).
         loss: the risk, (steps,).
         gradient_norm: the Frobenius norm of the gradient with respect to W, (steps,).
@@ -112,8 +111,8 @@ def train_batch(
 ) -> TextRun:
     """Train a batch of texts with one leading axis, in parts of bounded memory. Arguments and errors as in `train`.
 
-    Lane i equals the result of `train` for it alone, to rounding; differences grow if normalized steps oscillate about
-    a finite minimum. Returns a TextRun of NumPy arrays with the batch axis first.
+    Returns NumPy arrays with the batch axis first. Lane i equals the result of `train` for it alone, to rounding;
+    differences grow if normalized steps oscillate about a finite minimum.
 
     Example:
         >>> texts = jax.tree.map(lambda leaf: leaf[None], text)
@@ -128,11 +127,7 @@ def train_batch(
 
 
 def _start_of(start: Any, choices: Choices) -> Float[Array, "*batch V V"]:
-    """Return the coefficients of the start; zeros if it is None.
-
-    Raises:
-        ValueError: they have another shape than the pairs of words.
-    """
+    """Return the coefficients of the start, zeros for None; raise ValueError if they are not of pairs of words."""
     E = choices.E
     expected = (*E.shape[:-1], E.shape[-2])
     start = jnp.zeros(expected, E.dtype) if start is None else jnp.asarray(start, E.dtype)

@@ -12,7 +12,7 @@ from jaxattn import descent, language, losses
 from jaxattn.descent import gradients
 from tests.instances import assert_close, lane
 from tests.language import texts
-from tests.language.texts import CANDIDATES, N, V, d, weighted
+from tests.language.texts import CANDIDATES, N, V, weighted
 
 STEPS = 50
 ALL = range(STEPS + 1)
@@ -267,11 +267,7 @@ def test_arguments_out_of_range_are_refused(arguments, message):
 
 def test_weights_are_sums_over_pairs_of_words():
     choices, pairs = texts.drawn(), texts.matrix(2, V)
-    W, E = np.zeros((d, d)), np.asarray(choices.E)
-    for a in range(V):
-        for t in range(V):
-            W += float(pairs[a, t]) * np.outer(E[t], E[a])
-    assert_close(language.weights(pairs, choices).W, W)
+    assert_close(language.weights(pairs, choices).W, np.einsum("at,td,ae->de", pairs, choices.E, choices.E))
 
 
 def test_a_start_is_gone_on_from():

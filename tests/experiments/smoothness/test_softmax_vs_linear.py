@@ -8,20 +8,17 @@ import numpy as np
 import pytest
 import xarray
 
-from jaxattn import data, language, records
+from jaxattn import data, language
 from jaxattn.experiments.smoothness import bends
 from jaxattn.experiments.smoothness.softmax_vs_linear.claims import CLAIMS, best, summarize
 from jaxattn.experiments.smoothness.softmax_vs_linear.measure import ATTENTIONS, LINEAR, LOSSES, SCALES, STEPS, measure
 from jaxattn.study.claims.criteria import Number, above
-from jaxattn.study.settings import recording, texts
+from jaxattn.study.settings import texts
+from tests.recorded import written
 
-VERDICTS = {
-    "softmax-vs-linear:logistic": "holds with a correction",
-    "softmax-vs-linear:squared": "holds with a correction",
-    "softmax-vs-linear:curvature-logistic": "holds with a correction",
-    "softmax-vs-linear:curvature-squared": "holds with a correction",
-    "softmax-vs-linear:divergence": "holds",
-}
+CORRECTED = ("logistic", "squared", "curvature-logistic", "curvature-squared")
+VERDICTS = {f"softmax-vs-linear:{name}": "holds with a correction" for name in CORRECTED}
+VERDICTS |= {"softmax-vs-linear:divergence": "holds"}
 KEY = jax.random.key(0)
 
 
@@ -86,22 +83,17 @@ def test_linear_attention_bends_nowhere_more_than_at_zero(risk):
 
 
 @pytest.mark.slow
-def test_linear_attention_as_a_sum_bends_by_the_number_of_words_squared_more():
-    one = text(2)
-    for risk in (bends.logistic, language.squared_risk):
-        mean, of_sum = (
-            jax.hessian(partial(risk, choices=one, attention=attention))(jnp.zeros((6, 6)))
-            for attention in LINEAR.values()
-        )
-        np.testing.assert_allclose(of_sum, 16 * mean, rtol=1e-10, atol=1e-14)
+@pytest.mark.parametrize("risk", [bends.logistic, language.squared_risk])
+def test_linear_attention_as_a_sum_bends_by_the_number_of_words_squared_more(risk):
+    risks = (partial(risk, choices=text(2), attention=attention) for attention in LINEAR.values())
+    mean, of_sum = (jax.hessian(each)(jnp.zeros((6, 6))) for each in risks)
+    np.testing.assert_allclose(of_sum, 16 * mean, rtol=1e-10, atol=1e-14)
 
 
 @pytest.fixture(scope="module")
 def of_record(tmp_path_factory):
     law = partial(data.language, m=4, n=3, d=6, V=4, entropy=0.2, order=1, candidates=language.vocabulary)
-    path = tmp_path_factory.mktemp("runs") / "record.zarr"
-    recording.run(texts.Texts(law, 4, key=1), path, {})
-    record = records.load(path)
+    record = written(texts.Texts(law, 4, key=1), tmp_path_factory.mktemp("runs"))
     return record, measure(record)
 
 
