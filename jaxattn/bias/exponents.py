@@ -150,20 +150,10 @@ def located(
     compared: Norm,
     key: PRNGKeyArray,
 ) -> Exponent | None:
-    """Return the exponent that fits best, read between members of a family.
+    """Return the exponent that fits best, read between two members of a family or more, by increasing 1 / p.
 
-    Args:
-        family: "l_p" or "schatten_p".
-        members: norms of the family by increasing 1 / p, two at least.
-        snapshots: the matrices of each seed along the run.
-        steps: the steps of the snapshots.
-        constraints: the max-margin problems of the seeds.
-        compared: the norm that it is compared with.
-        key: the random key of the bootstrap over seeds.
-
-    Returns:
-        The exponent; None with fewer than 8 seeds whose solutions are certified, or fewer than three snapshots in the
-        last decade of steps.
+    None with fewer than 8 seeds whose solutions are certified, or fewer than three snapshots in the last decade of
+    steps. The key is that of the bootstrap over seeds.
 
     Example:
         >>> from jaxattn.bias.exponents import around, located

@@ -54,14 +54,8 @@ def infer(
 ) -> Inferred:
     """Find the exponent p of a family of norms whose max-margin problem a batch of runs obeys.
 
-    The members p = 1, 1.2, 1.5, 2, 3, 6 and inf are compared first, then those around the best fit.
-
-    Args:
-        run: the result of `descent.train_batch`, with snapshots, as for `bias.rank`.
-        problems: the problems it was trained on.
-        family: "l_p", the norms of the entries, or "schatten_p", those of the singular values.
-        key: the random key of the bootstrap over seeds. Default: `jax.random.key(0)`.
-        model: the model that was trained, as for `bias.rank`.
+    The family is "l_p", the norms of the entries, or "schatten_p", of the singular values; other arguments are those of
+    `bias.rank`. The members p = 1, 1.2, 1.5, 2, 3, 6 and inf are compared first, then those around the best.
 
     Raises:
         ValueError: an unknown family; too few seeds whose solutions are certified; and as in `bias.rank`.

@@ -83,15 +83,8 @@ def extrapolated(
 
     A limit and one power of the inverse norm are fitted to the earlier of the last snapshots, and tried on the later
     ones; all powers that predict these about as well are fitted again to both, and span the range. A quantity that
-    rises throughout is taken not to end below its last value, and one that falls not above it.
-
-    Args:
-        values: the quantities along the run.
-        sizes: the Frobenius norm of the weights along the run.
-        steps: the steps of the snapshots.
-
-    Returns:
-        The limits; None if the last decade of steps has fewer than three snapshots.
+    rises throughout is taken not to end below its last value, and one that falls not above it. Returns None if the last
+    decade of steps has fewer than three snapshots. The sizes are Frobenius norms of the weights.
 
     Example:
         >>> from jaxattn.bias.limits import extrapolated

@@ -71,14 +71,8 @@ def ratios(
 ) -> Nulls:
     """Return the margin ratios of untrained matrices on the same rows, for a batch of lanes.
 
-    Args:
-        constraints: the rows of each lane, hard inequalities with target 1, with a leading axis.
-        W: the trained matrices, (lanes, d, e), of which only the smallest margin enters, and only with `start`.
-        norm: the norm of the ratios.
-        solution: the certified optima in that norm, of `svm.solve_batch`.
-        key: the random key of the draws.
-        start: W before training, (lanes, d, e).
-        draws: the number of directions drawn.
+    The rows are hard inequalities with target 1, and the solution has their certified optima in the norm. Of the
+    trained W, (lanes, d, e), only the smallest margin enters, and only with the `start`, W before training.
 
     Raises:
         ValueError: a lane whose optimum is not certified, rows with targets or of other kinds, W or start of another

@@ -30,13 +30,8 @@ def posed(
     A model with the functions `seen(problem)` and `matrix(params)`, like those of `models`, provides both. For another
     model, keys and queries are read from the derivative of its logits with respect to W: the parameter that its
     `matrix(params)` returns, with the others at their values at the last snapshot, or all of its parameters. A token
-    whose probability is 0 at W = 0 is hidden from its input.
-
-    Args:
-        run: the result of `descent.train_batch`.
-        problems: the problems it was trained on.
-        model: the model that was trained.
-        finite: which seeds have finite weights, one at least. The others get any problem, and are to be excluded.
+    whose probability is 0 at W = 0 is hidden from its input. Seeds whose weights are not `finite` get any problem, and
+    are to be excluded.
 
     Raises:
         ValueError: for a model without `seen`: its `matrix` returns none of the parameters, its W is neither a matrix

@@ -66,15 +66,9 @@ def rank_factors(
     key: PRNGKeyArray | None = None,
     starts: int = 2,
 ) -> Products:
-    """Compare the factors of a batch of runs with the least product of a norm of K and a norm of Q.
+    """Compare the factors of a batch of runs, with snapshots, with the least product of a norm of K and a norm of Q.
 
-    Args:
-        run: the result of `descent.train_batch` on `attention.Factored`, with snapshots.
-        problems: the problems it was trained on.
-        of_K: the norm of K, (d, m).
-        of_Q: the norm of Q, (d, m).
-        key: of the random starts and of the bootstrap over seeds. Default: `jax.random.key(0)`.
-        starts: from how many random factors the product is also lowered.
+    The product is also lowered from so many random `starts`. The default key is `jax.random.key(0)`.
 
     Raises:
         ValueError: weights that are not Factored, unknown norms, no seed is kept; and as in `bias.rank`.

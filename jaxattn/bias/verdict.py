@@ -104,8 +104,8 @@ def weighed(
     why = f"{quiet}, in {silent[quiet].sum()} of {len(stalled)} seeds"
     named = len(stalled) >= LEAST_SEEDS and limit.low.max() > CLOSE
     exponents = tuple(located(int(np.argmax(limit.mean)))) if named else ()
-    evidence = Evidence(obeys, float(tells.mean()), why, confusion, known.longer, exponents)
-    return Weighed(ratio, change, decades, limit, obeys, of(names, limit, evidence), exponents)
+    verdict = of(names, limit, obeys, float(tells.mean()), why, confusion, known.longer, exponents)
+    return Weighed(ratio, change, decades, limit, obeys, verdict, exponents)
 
 
 def _without_interval(estimate: Estimate) -> Estimate:
@@ -127,37 +127,32 @@ def trends(
     return ratio[:, :, recent] @ centred / (centred @ centred), reach
 
 
-class Evidence(NamedTuple):
-    """What a verdict rests on besides the limits: fields of `Ranking`, and the following.
-
-    Attributes:
-        tell: the share of seeds that say something about limits: saturated, not stalled, and with a growing norm.
-        quiet: why most of the others do not.
-        longer: how many times as many steps would tell, for a norm, a threshold of the ratio and a share of the seeds.
-    """
-
-    obeys: Float[np.ndarray, "seeds norms"]
-    tell: float
-    quiet: str
-    confusion: Float[np.ndarray, "norms norms"]
-    longer: Callable[[int, float, float], float]
-    exponents: tuple[Exponent, ...] = ()
-
-
-def of(names: Sequence[str], limit: Estimate, evidence: Evidence) -> Verdict:
-    """Return the verdict on a run from the median limits of the margin ratios and other evidence.
+def of(
+    names: Sequence[str],
+    limit: Estimate,
+    obeys: Float[np.ndarray, "seeds norms"],
+    tell: float,
+    quiet: str,
+    confusion: Float[np.ndarray, "norms norms"],
+    longer: Callable[[int, float, float], float],
+    exponents: Sequence[Exponent] = (),
+) -> Verdict:
+    """Return the verdict on a run.
 
     A norm is named if nine in ten seeds obey it, the median of their limits has the largest value, and its interval
     lies above `CLOSE` and above those of all other norms; if the rest to 1 is less than half of what it would be for a
     solution of any other norm, unless both are of a family whose exponent is read; and if the exponent that fits best
     is its own. Norms whose intervals overlap are named together, if all lie above `CLOSE`. The verdict is "none" if
     nine in ten seeds do not obey any norm. All other cases are not decided.
+
+    Besides fields of `Ranking`, `tell` is the share of seeds that say something about limits, `quiet` why most others
+    do not, and `longer` how many times as many steps would tell, by norm, threshold of the ratio and share of seeds.
     """
-    seeds, all_norms, obeys = len(evidence.obeys), range(len(names)), evidence.obeys
+    seeds, all_norms = len(obeys), range(len(names))
     if few := too_few(seeds):
         return few
-    if evidence.tell < MOST:
-        return undecided(evidence.quiet)
+    if tell < MOST:
+        return undecided(quiet)
     best, follow, refuse = int(np.argmax(limit.mean)), (obeys == 1).sum(axis=0), (obeys == 0).sum(axis=0)
     if all(proportion(part[:, best]).low > FEW for part in (obeys == 1, obeys == 0)):
         return undecided(f"mixed: of {seeds} seeds, {follow[best]} obey {names[best]}, and {refuse[best]} do not")
@@ -166,10 +161,10 @@ def of(names: Sequence[str], limit: Estimate, evidence: Evidence) -> Verdict:
     certain = (follow >= MOST * seeds) & (limit.low > CLOSE)
     if not certain[best]:
         near = [f"{follow[k]} obey {names[k]} and {refuse[k]} do not" for k in all_norms if refuse[k] < MOST * seeds]
-        more = _longer(evidence.longer(best, CLOSE, MOST))
+        more = _longer(longer(best, CLOSE, MOST))
         return undecided(f"of {seeds} seeds, {'; '.join(near)}; others may end on either side of {CLOSE:g}{more}")
     # Within a family the exponent tells norms apart better than their ratios.
-    read = {one.family: one for one in evidence.exponents}
+    read = {one.family: one for one in exponents}
     apart = {
         k
         for k in all_norms
@@ -181,16 +176,16 @@ def of(names: Sequence[str], limit: Estimate, evidence: Evidence) -> Verdict:
     if unsure := [names[k] for k in level if not certain[k]]:
         return undecided(f"{', '.join(unsure)} cannot be told from {names[best]}, and may lie below {CLOSE:g}")
     for k in (k for k in all_norms if k not in level and k not in apart):
-        if (needed := (1 + float(evidence.confusion[k, best])) / 2) >= limit.low[best]:
+        if (needed := (1 + float(confusion[k, best])) / 2) >= limit.low[best]:
             return undecided(
                 f"{names[best]} cannot be told from {names[k]}, whose solutions have a ratio of "
-                f"{evidence.confusion[k, best]:.4f} in it: this takes an interval above {needed:.4f}"
-                f"{_longer(evidence.longer(best, needed, 0.5))}"
+                f"{confusion[k, best]:.4f} in it: this takes an interval above {needed:.4f}"
+                f"{_longer(longer(best, needed, 0.5))}"
             )
     # A run whose limit may miss 1 may miss its exponent by as much.
-    if elsewhere := [str(one) for one in evidence.exponents if one.gap > 1 - limit.low[best]]:
+    if elsewhere := [str(one) for one in exponents if one.gap > 1 - limit.low[best]]:
         return undecided(f"{names[best]} comes nearest of these, but {' and '.join(elsewhere)} fits better")
-    if wide := [str(one) for one in evidence.exponents if not one.tells]:
+    if wide := [str(one) for one in exponents if not one.tells]:
         return Verdict((names[best],), False, f"{names[best]}, or a norm near it: {'; '.join(wide)}")
     return Verdict(tuple(names[k] for k in sorted(level, key=lambda k: -limit.mean[k])), decided=True)
 

@@ -112,8 +112,7 @@ def constraints(choices: Choices, components: Int[Any, "V V"]) -> svm.Constraint
 def cyclic(choices: Choices, components: Int[Any, "V V"]) -> Choices:
     """Return the inputs restricted to words in the component of their next word; weight 0 for one without another.
 
-    Raises:
-        ValueError: as in `constraints`.
+    Errors are those of `constraints`.
 
     Example:
         >>> from jaxattn.language import priority
@@ -138,8 +137,7 @@ def finite_logits(choices: Choices, components: Int[Any, "V V"]) -> Float[Array,
 
     They are found by Newton's method on each graph, with damping based on the derivatives of the softmax.
 
-    Raises:
-        ValueError: as in `constraints`.
+    Errors are those of `constraints`.
 
     Example:
         >>> from jaxattn.language import priority
@@ -175,8 +173,7 @@ def finite_constraints(choices: Choices, components: Int[Any, "V V"], logits: Fl
     The logits are `finite_logits`, or others to match. The least-norm solution is W_fin, in the span of the
     `(e_i - e_j) e_k^T` within components; graphs without a cycle contribute 0.
 
-    Raises:
-        ValueError: as in `constraints`.
+    Errors are those of `constraints`.
 
     Example:
         >>> from jaxattn.language import priority

@@ -46,12 +46,8 @@ def set_constraints(choices: Choices, selected: Bool[Array, "V V"]) -> svm.Const
     """Return the constraints on `(e_s - e_t)^T W e_a`: at least 1 if s is selected and t is not, 0 if both are.
 
     This is the Gen-SVM of 2308.16898 for the candidates `vocabulary`. If a single word is selected per query these are
-    the rows of `constraints`.
-
-    Args:
-        choices: the choices of one text.
-        selected: row a: the words that keep attention for query a, at least one. For cross entropy use
-            `followers(choices) > 0`, since its minimum has finite differences of their logits.
+    the rows of `constraints`. Row a of `selected` has the words that keep attention for query a, at least one; for
+    cross entropy they are `followers(choices) > 0`, since its minimum has finite differences of their logits.
 
     Raises:
         ValueError: choices with counts, whose candidates may differ between prefixes with the same last word.

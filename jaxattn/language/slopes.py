@@ -45,10 +45,7 @@ def pair_slopes(
 ) -> PairSlopes:
     """Return the gradient as a function of step and logits; what does not depend on these is computed once.
 
-    Args:
-        choices: the choices of a text.
-        loss: of the attended score.
-        rule: how the gradient is formed; `gradients.direction` returns it up to the factor `exp(log_scale)`.
+    The loss is one of the attended score. The rule `gradients.direction` gives the gradient up to `exp(log_scale)`.
 
     Example:
         >>> of_pairs = language.pair_slopes(text)

@@ -51,10 +51,7 @@ def score_bound(choices: Choices, bend: float = 0.25, slope: float = 1.0) -> Flo
       mean is `Var u <= q (1 - q) r^2`, and `E |x - E x| <= 2 E x (1 - E x / b)`. For q <= 1/3 this is at most
       `2 q (1 - 2 q) r^2 <= r^2 / 4`, otherwise at most `b / 2 <= 2 r^2 / 9`; and `r^2 <= 2`.
 
-    Args:
-        choices: the choices of one text.
-        bend: a bound of the absolute second derivative of the loss. Default: 1/4, for the logistic loss.
-        slope: a bound of the absolute first derivative of the loss. Default: 1, for the logistic loss.
+    `bend` and `slope` bound the absolute second and first derivatives of the loss; the defaults are the logistic ones.
 
     Example:
         >>> scored = language.close_scores(key, text, delta=0.0)

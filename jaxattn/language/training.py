@@ -78,13 +78,13 @@ def train(
     """Train a free W on one text. Pure; works under `jit` and `vmap`.
 
     Args:
-        choices: the choices of one text, without batch axes.
+        choices: of one text, without batch axes.
         start: the coefficients of the initial W, as in `weights`. Default: W = 0.
         optimizer: `descent.normalized_gd`, `descent.gd` or an exact version of these. Default: `normalized_gd(0.1)`.
         steps: the number of updates.
         snapshots: the steps after which the coefficients are kept, increasing, within 0..steps.
         record_every: the number of steps from one entry of the series to the next.
-        loss: a function of the attended score.
+        loss: of the attended score.
 
     Raises:
         ValueError: an optimizer that does not move W along its gradient, steps or record_every < 1, snapshots out of

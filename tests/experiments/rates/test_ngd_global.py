@@ -13,9 +13,7 @@ import xarray
 from jaxattn import attention, descent, losses, metrics, svm, tokens
 from jaxattn.experiments.rates import merging
 from jaxattn.experiments.rates.law import near_orthogonal
-from jaxattn.experiments.rates.ngd_global import steps
-from jaxattn.experiments.rates.ngd_global.claims import CLAIMS, estimate, summarize
-from jaxattn.experiments.rates.ngd_global.measure import measure
+from jaxattn.experiments.rates.ngd_global import CLAIMS, estimate, measure, steps, summarize
 from jaxattn.experiments.rates.ngd_global.record import Rates, Starts
 from jaxattn.experiments.rates.polyak import log_excess, polyak
 from jaxattn.study.settings import recording

@@ -10,7 +10,7 @@ import xarray
 
 from jaxattn import data, language
 from jaxattn.experiments.smoothness import bends
-from jaxattn.experiments.smoothness.softmax_vs_linear.claims import CLAIMS, best, summarize
+from jaxattn.experiments.smoothness.softmax_vs_linear import CLAIMS, best, summarize
 from jaxattn.experiments.smoothness.softmax_vs_linear.measure import ATTENTIONS, LINEAR, LOSSES, SCALES, STEPS, measure
 from jaxattn.study.claims.criteria import Number, above
 from jaxattn.study.settings import texts
