@@ -18,12 +18,11 @@ __all__ = ["Limits", "extrapolated"]
 
 # The powers of 1 / ||W|| in which a quantity may approach its limit.
 POWERS = (0.25, 0.5, 1.0, 2.0)
-# A power counts if its error on later snapshots is at most this many times that of the best one.
-EXCUSED = 4.0
-# A range extends beyond the limits of these powers by this many times the error of the best one. With both numbers,
-# 114 runs cut at a tenth of their steps gave ranges of medians that contain the limit read off the whole run, up to
-# .002, in 93 % of cases, and .5 % of their seeds were put on the wrong side of `bias.CLOSE`.
-GUARD = 2.0
+# A power counts if its error on later snapshots is at most EXCUSED times that of the best one. A range extends beyond
+# the limits of these powers by GUARD times that error. 114 runs cut at a tenth of their steps then gave ranges of
+# medians that contain the limit read off the whole run, up to .002, in 93 % of cases, and .5 % of their seeds were put
+# on the wrong side of `bias.CLOSE`.
+EXCUSED, GUARD = 4.0, 2.0
 # Limits are read off the last half decade of steps, or four snapshots of the last decade, and three at least.
 _SPAN, _USUAL, LEAST = 10**0.5, 4, 3
 # Weights whose norm grows by less than this share over these snapshots have no direction of growth.

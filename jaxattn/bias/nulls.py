@@ -24,10 +24,8 @@ from jaxattn.svm import constraints as cons
 
 __all__ = ["Nulls", "ratios"]
 
-# The first draws, which may still depend on where the chain starts.
-DISCARDED = 10
-# A flight between two rows that are nearly opposite meets them again and again: some thousand rows are enough.
-_MEETINGS = 3000
+# The first draws may depend on where the chain starts; a flight between nearly opposite rows meets them for ever.
+DISCARDED, _MEETINGS = 10, 3000
 
 
 class Nulls(NamedTuple):
@@ -204,8 +202,7 @@ def _moved(unit: svm.Constraints, W: Float[Array, "d e"], P: Float[Array, "d e"]
 
     def to_next_row(now: _Motion) -> _Motion:
         falls = now.speeds < 0
-        # When margins reach 0; within a quarter of a period only falling ones do. Not by arctan, which XLA for CPUs
-        # (jaxlib 0.10) compiles to something else for vectors of 512 bits.
+        # When falling margins reach 0. XLA for CPUs (jaxlib 0.10) miscompiles arctan for vectors of 512 bits.
         times = jnp.where(falls, jnp.arctan2(jnp.maximum(now.margins, 0), -now.speeds), jnp.inf)
         i, k = jnp.unravel_index(jnp.argmin(times), times.shape)
         time = times[i, k]

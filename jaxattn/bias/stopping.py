@@ -95,9 +95,8 @@ def finite(run: descent.Run, problems: Problem, norms: Sequence[str | Norm] = NO
 
     Seeds end on the ball of a norm if they attain more than `CLOSE` of what its farthest point does. The verdict names
     the norms of which this holds for all seeds, and none if it holds for no seed in any norm. It is not decided if some
-    seeds still grow by `STOPPED` or more per decade, or if seeds disagree. The gradient is that of the risk of all
-    inputs, without penalty or noise, computed in the log domain: it does not underflow. The run is that of
-    `descent.train_batch` on W, with two snapshots at least, the last of them near the end.
+    seeds still grow by `STOPPED` or more per decade, or if seeds disagree. The gradient is that of the risk, without
+    penalty or noise, and does not underflow. The run has two snapshots at least, the last of them near the end.
 
     Raises:
         ValueError: norms as for `bias.rank`; a run without its rule, of another model than `models.plain`, of factors,

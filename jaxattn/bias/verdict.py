@@ -24,12 +24,10 @@ __all__ = ["CLOSE", "Verdict"]
 CLOSE = 0.97
 # Certified gaps limit the accuracy of a ratio: intervals closer than this count as overlapping.
 ROUNDING = 1e-6
-# A verdict speaks of all seeds: at least this share of them must say the same.
-MOST = 0.9
+# At least MOST of the seeds must say the same; they disagree if more than FEW obey a norm, and more than FEW do not.
+MOST, FEW = 0.9, 0.05
 # No more than this many times as many steps are suggested.
 MANY = 1e4
-# Seeds disagree if more than this share of them obeys a norm, and more than this share does not.
-FEW = 0.05
 
 
 class Verdict(NamedTuple):

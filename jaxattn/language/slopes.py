@@ -21,7 +21,7 @@ __all__ = ["PairSlope", "input_slopes", "pair_slopes"]
 
 
 class PairSlope(NamedTuple):
-    """The gradient with respect to the logits of pairs, `exp(log_scale) * coefficients`, with risk and probability.
+    """The gradient with respect to the logits of pairs, `exp(log_scale) * coefficients`.
 
     Attributes:
         coefficients: (V, V); row a, column t: for the logit of word t with query word a.

@@ -2,7 +2,7 @@
 
 The gradient of any risk of the logits is `sum_at G_at e_t e_a^T`: one number per pair of words, for any d and any
 length of the text. If W starts as such a sum it stays one, and its logits move by `K G K`, K the Gram matrix of the
-embeddings. Any other part of the start does not affect the logits and is not changed by descent.
+embeddings. Any other part of the start neither affects the logits nor changes.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _prepared(
     loss: losses.Loss,
     dtype: Any,
 ) -> tuple[Any, Int[Array, " snapshots"], Callable[..., TextRun]]:
-    """Check the arguments; return the optimizer's state, the snapshots, and the training function."""
+    """Return the optimizer's state, the snapshots, and the training function, for arguments that are checked."""
     kept = stepping.checked(steps, record_every, snapshots)
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
     if along(optimizer.update) is None:
