@@ -25,8 +25,13 @@ def recorded(
     """The record of a training with logistic loss and linear head, and by the published rule if none is given."""
     rule = descent.normalized_gd(0.1) if optimizer is None else optimizer
     trained = Training(law, start, rule, losses.logistic, heads.linear, key=1, **setting)
-    recording.run(trained, path / "record.zarr", {"config": json.dumps(config or {})})
-    return records.load(path / "record.zarr")
+    return written(trained, path, config=json.dumps(config or {}))
+
+
+def written(setting: recording.Setting, folder: Path, **attributes: Any) -> xarray.Dataset:
+    """The record of a setting, written to a folder and read back."""
+    recording.run(setting, folder / "record.zarr", attributes)
+    return records.load(folder / "record.zarr")
 
 
 def ended(problems: Problem, config: dict[str, Any] | None = None, **weights: Any) -> xarray.Dataset:

@@ -1,4 +1,4 @@
-"""Internal: the checks that a run fits its problems, which a run assembled by hand may not."""
+"""Internal: whether a run fits its problems, which one assembled by hand may not."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from jaxattn.problem import Problem, check_batch
 
 
 def checked(run: descent.Run, problems: Problem) -> tuple[descent.Run, Int[np.ndarray, " snapshots"]]:
-    """Check a run against its problems; return it in the precision of the problems, and the steps of its snapshots.
-
-    Weights are converted only if that is exact.
+    """Check a run against its problems; return it in their precision, if that is exact, and the steps of its snapshots.
 
     Raises:
         ValueError: they do not fit, or there is no snapshot.
@@ -66,7 +64,7 @@ def _shapes(tree: Any) -> list[tuple[int, ...]]:
 
 
 def _whole(name: str, value: Any, shape: tuple[int | str, ...]) -> Int[np.ndarray, "..."]:
-    """Return a field of whole numbers with a seed axis, or raise ValueError unless it has this shape."""
+    """Return a field of whole numbers, or raise ValueError unless it has this shape, of seeds first."""
     found = np.asarray(value)
     fits = found.ndim == len(shape) and found.shape[0] == shape[0] and found.dtype.kind in "iuf"
     if not fits or (found != np.trunc(found)).any():
@@ -78,7 +76,7 @@ def _whole(name: str, value: Any, shape: tuple[int | str, ...]) -> Int[np.ndarra
 
 
 def _converted(leaf: Any, dtype: np.dtype) -> Any:
-    """Return an array of weights in this precision; what is not a floating-point array is returned as it is."""
+    """Return an array of weights in this precision; what is none of numbers as it is."""
     own = getattr(leaf, "dtype", dtype)
     if own == dtype or not jnp.issubdtype(own, jnp.floating):
         return leaf

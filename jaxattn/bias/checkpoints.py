@@ -36,8 +36,8 @@ def rank_arrays(
 ) -> ranking.Ranking:
     """Compare the margins of given weights with the certified max-margin optima of several norms, as `bias.rank` does.
 
-    The logits of input i are `scale x_it^T W z_i`. Single precision is converted to double, which is exact. A run of
-    one seed has margin ratios, but no interval and no verdict.
+    The logits of input i are `scale x_it^T W z_i`. Single precision is converted to double. A run of one seed has
+    margin ratios, but no interval and no verdict.
 
     Args:
         X: the tokens, (n, T, d), or (seeds, n, T, d).
@@ -65,8 +65,7 @@ def rank_arrays(
     if (W is None) == (K is None) or (K is None) != (Q is None):
         given = [name for name, value in (("W", W), ("K", K), ("Q", Q)) if value is not None]
         raise ValueError(f"weights: expected W, or K and Q, found {' and '.join(given) or 'none'}")
-    X, Z = np.asarray(X), np.asarray(Z)
-    several = X.ndim == 4
+    several = np.ndim(X) == 4
     leaves = {name: _seeded(name, value, several, 3) for name, value in (("W", W), ("K", K), ("Q", Q))}
     snapshots = leaves["W"] if K is None else attention.Factored(leaves["K"], leaves["Q"])
     snapshots = jax.tree.map(lambda leaf: leaf.astype(float), snapshots)
@@ -89,19 +88,11 @@ def rank_arrays(
 
 
 def as_run(snapshots: Any, steps: Any) -> descent.Run:
-    """Return the weights of several seeds along their training, at these steps, as a run that `bias.rank` can read.
-
-    Example:
-        >>> from jaxattn.bias.checkpoints import as_run
-        >>> as_run(np.ones((8, 2, 5, 5)), (10, 20)).snapshot_steps.shape
-        (8, 2)
-    """
+    """Return the weights of several seeds along their training, at these steps, as a run that `bias.rank` can read."""
     seeds = len(jax.tree.leaves(snapshots)[0])
-    series: Any = np.zeros((seeds, 0))
-    stalled: Any = np.full(seeds, NEVER)
-    at: Any = np.tile(np.asarray(steps, int), (seeds, 1))
     last = jax.tree.map(lambda leaf: leaf[:, -1], snapshots)
-    return descent.Run(last, snapshots, series, series, series, stalled, at)
+    rest: Any = *[np.zeros((seeds, 0))] * 3, np.full(seeds, NEVER), np.tile(np.asarray(steps, int), (seeds, 1))
+    return descent.Run(last, snapshots, *rest)
 
 
 def _seeded(name: str, value: Any, several: bool, axes: int) -> Any:

@@ -1,8 +1,8 @@
 """Which exponent p of a family of norms fits a run best: what tells a norm from its neighbours.
 
-A matrix's margin ratios in two norms of one family differ only by the norms of its direction, since the margin cancels.
-So their quotient says where in the family a run ends long before the ratios themselves reach 1. It is compared with the
-quotients of the certified solutions of both norms, seed by seed.
+In the quotient of a matrix's margin ratios in two norms of one family the margin cancels. So it says where in the
+family a run ends long before the ratios reach 1. It is compared with the quotients of the certified solutions of both
+norms, seed by seed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from jaxattn.statistics import LEAST_SEEDS, Estimate
 
 __all__ = ["Exponent", "located"]
 
-# Positions in a family are 1 / p, from 0 (p = inf) to 1. How far the neighbours are that a norm is compared with, and
-# how far the interpolation between them may be off.
+# In positions 1 / p, from 0 (p = inf) to 1: the distance of a norm's neighbours, and the error of the interpolation
+# between them.
 STEP, ACCURACY = 1 / 6, 0.01
 # A norm is told from its neighbours if its position is known this well: p = 2 from 1.82 and 2.22, max from l_20.
 RESOLUTION = 0.05
@@ -42,10 +42,10 @@ class Exponent:
         family: "l_p" or "schatten_p".
         p: the exponent in the limit of many steps, from 1 to inf.
         low: the lower end of its range: the 95 % interval of the median over seeds of the limits along the run
-            (`bias.limits`), widened by the error of the method, .01 in 1 / p.
+            (`bias.limits`), widened by .01 in 1 / p, the error of the method.
         high: the upper end.
         seeds: the number of seeds in which it can be read.
-        compared: the exponent of the norm whose neighbours it was read between.
+        compared: the exponent of the norm between whose neighbours it was read.
     """
 
     family: str
@@ -90,24 +90,12 @@ def _position(family: str, norm: Norm) -> float:
 
 
 def families_of(norm: Norm) -> list[str]:
-    """Return the families that a norm belongs to.
-
-    Example:
-        >>> from jaxattn.bias.exponents import families_of
-        >>> families_of(norms.frobenius), families_of(norms.nuclear), families_of(norms.gamma2)
-        (['l_p', 'schatten_p'], ['schatten_p'], [])
-    """
+    """Return the families that a norm belongs to."""
     return [family for family in FAMILIES if _position(family, norm) >= 0]
 
 
 def places(name: str) -> dict[str, float]:
-    """Return for each family of the norm of a name its position 1 / p; none for a norm of one's own.
-
-    Example:
-        >>> from jaxattn.bias.exponents import places
-        >>> places("frobenius"), places("max"), places("mine")
-        ({'l_p': 0.5, 'schatten_p': 0.5}, {'l_p': 0.0}, {})
-    """
+    """Return the position 1 / p in each family of the norm of a name; none for a norm of one's own."""
     try:
         norm = norms.named(name)
     except ValueError:
@@ -116,26 +104,14 @@ def places(name: str) -> dict[str, float]:
 
 
 def around(family: str, norm: Norm) -> list[Norm]:
-    """Return the norm with its neighbours in the family, by increasing 1 / p.
-
-    Example:
-        >>> from jaxattn.bias.exponents import around
-        >>> [norm.name for norm in around("l_p", norms.frobenius)]
-        ['l_3', 'frobenius', 'l_1.5']
-    """
+    """Return the norm with its neighbours in the family, by increasing 1 / p."""
     place = _position(family, norm)
     below, above = ([member(family, x)] if -1e-9 <= x <= 1 + 1e-9 else [] for x in (place - STEP, place + STEP))
     return [*below, norm, *above]
 
 
 def member(family: str, position: float) -> Norm:
-    """Return the norm of a family at a position 1 / p.
-
-    Example:
-        >>> from jaxattn.bias.exponents import member
-        >>> member("l_p", 0.5).name, member("schatten_p", 0.0).name
-        ('l_2', 'spectral')
-    """
+    """Return the norm of a family at a position 1 / p."""
     return FAMILIES[family](_exponent(position))
 
 
@@ -144,14 +120,7 @@ def _exponent(position: Any) -> float:
 
 
 def nearest(members: Sequence[Norm], matrices: Float[np.ndarray, "seeds d e"], constraints: svm.Constraints) -> Norm:
-    """Return the norm in which matrices have the largest margin ratios, in the geometric mean over certified seeds.
-
-    Example:
-        >>> from jaxattn.bias.exponents import nearest
-        >>> one = jax.tree.map(lambda leaf: leaf[None], svm.token_constraints(problem, jnp.zeros(4, int)))
-        >>> nearest([norms.frobenius, norms.nuclear], svm.solve_batch(one).W, one).name
-        'frobenius'
-    """
+    """Return the norm in which matrices have the largest margin ratios, in the geometric mean over certified seeds."""
     measured, known, certified = _measured(members, matrices[:, None], constraints)
     if not certified.any():
         raise ValueError(f"run: expected a seed with certified solutions, found none of {len(certified)}")
@@ -164,7 +133,7 @@ def _measured(
 ) -> tuple[
     Float[np.ndarray, "seeds k members"], Float[np.ndarray, "seeds members members"], Bool[np.ndarray, " seeds"]
 ]:
-    """Return the norms of matrices and of each member's solution, and which seeds have all solutions certified."""
+    """Return the norms of matrices and of each member's solution, and where all solutions are certified."""
     solutions = [svm.solve_batch(constraints, one) for one in members]
     certified = np.all([np.asarray(one.status) == svm.Status.OPTIMAL for one in solutions], axis=0)
     exact = np.stack([np.asarray(one.W) for one in solutions], axis=1)
@@ -181,20 +150,10 @@ def located(
     compared: Norm,
     key: PRNGKeyArray,
 ) -> Exponent | None:
-    """Return the exponent that fits best, read between members of a family.
+    """Return the exponent that fits best, read between two members of a family or more, by increasing 1 / p.
 
-    Args:
-        family: "l_p" or "schatten_p".
-        members: norms of the family by increasing 1 / p, two at least.
-        snapshots: the matrices of each seed along the run.
-        steps: the steps of the snapshots.
-        constraints: the max-margin problems of the seeds.
-        compared: the norm that it is compared with.
-        key: the random key of the bootstrap over seeds.
-
-    Returns:
-        The exponent; None if it can be read in fewer than 8 seeds, because other solutions are not certified, or from
-        fewer than three snapshots in the last decade of steps.
+    None with fewer than 8 seeds whose solutions are certified, or fewer than three snapshots in the last decade of
+    steps. The key is that of the bootstrap over seeds.
 
     Example:
         >>> from jaxattn.bias.exponents import around, located
@@ -246,13 +205,7 @@ def _interpolated(
 
 @lru_cache(maxsize=64)
 def sizes(members: tuple[Norm, ...]) -> Callable[[Any], Any]:
-    """Return the function of matrices (k, d, e) to their norms, (k, members); the same object for the same norms.
-
-    Example:
-        >>> from jaxattn.bias.exponents import sizes
-        >>> sizes((norms.frobenius, norms.nuclear))(jnp.eye(4)[None]).tolist()
-        [[2.0, 4.0]]
-    """
+    """Return the function of matrices (k, d, e) to their norms, (k, members); the same object for the same norms."""
 
     def of(matrices: Float[Array, "k d e"]) -> Float[Array, "k members"]:
         return jnp.stack([jax.vmap(one.value)(matrices) for one in members], axis=-1)

@@ -26,12 +26,7 @@ _FIRST, _FINE = tuple(k / 6 for k in range(7)), 1 / 24
 
 
 class Inferred(NamedTuple):
-    """The norm of a family that fits a run best.
-
-    Attributes:
-        exponent: its exponent, with its range.
-        ranking: the comparison with the norm of this exponent alone.
-    """
+    """The exponent of the norm of a family that fits a run best, and the comparison with this norm alone."""
 
     exponent: Exponent
     ranking: ranking.Ranking
@@ -44,9 +39,9 @@ class Inferred(NamedTuple):
 
     def __str__(self) -> str:
         """The exponent and the ratio in one line."""
-        found, verdict = self.exponent, self.ranking.verdict
+        found, verdict, limit = self.exponent, self.ranking.verdict, self.ranking.limit
         fits = "fits" if self.fits else "does not fit" if verdict.decided else f"is {verdict}"
-        limit, ratio = self.ranking.limit, float(self.ranking.ratio.mean[0, -1])
+        ratio = float(self.ranking.ratio.mean[0, -1])
         ends = "" if limit is None else f", limit {limit.mean[0]:.4f} [{limit.low[0]:.4f}, {limit.high[0]:.4f}]"
         return (
             f"{found.family}: p = {found.p:.4g}, from {found.low:.4g} to {found.high:.4g}; margin ratio {ratio:.4f}"
@@ -59,14 +54,8 @@ def infer(
 ) -> Inferred:
     """Find the exponent p of a family of norms whose max-margin problem a batch of runs obeys.
 
-    The members p = 1, 1.2, 1.5, 2, 3, 6 and inf are compared first, then those around the best fit.
-
-    Args:
-        run: the result of `descent.train_batch`, with snapshots, as for `bias.rank`.
-        problems: the problems it was trained on.
-        family: "l_p", the norms of the entries, or "schatten_p", those of the singular values.
-        key: the random key of the bootstrap over seeds. Default: `jax.random.key(0)`.
-        model: the model that was trained, as for `bias.rank`.
+    The family is "l_p", the norms of the entries, or "schatten_p", of the singular values; other arguments are those of
+    `bias.rank`. The members p = 1, 1.2, 1.5, 2, 3, 6 and inf are compared first, then those around the best.
 
     Raises:
         ValueError: an unknown family; too few seeds whose solutions are certified; and as in `bias.rank`.
@@ -83,8 +72,8 @@ def infer(
     key = jax.random.key(0) if key is None else key
     posed = ranking.posed_batch(run, problems, model)
     lanes = np.flatnonzero(posed.finite)
-    constraints, run_of = picked(posed.constraints, lanes), picked(posed.run.snapshots, lanes)
-    snapshots = np.asarray(attention.matrix(run_of))
+    constraints = picked(posed.constraints, lanes)
+    snapshots = np.asarray(attention.matrix(picked(posed.run.snapshots, lanes)))
 
     def read(members: Sequence[Norm]) -> Exponent:
         found = exponents.located(family, members, snapshots, posed.steps, constraints, members[0], derive_key(key))

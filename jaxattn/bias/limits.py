@@ -2,8 +2,7 @@
 
 The direction of weights W that grow beside a bounded remainder misses its limit by a multiple of 1 / ||W||, whatever
 the optimizer and its steps; that of a product K Q^T, whose factors grow like the root of its norm, by one of
-1 / ||W||^(1/2). So the norm is the clock, not the step: GD's logarithm, the root of falling steps and constant steps
-all become one law.
+1 / ||W||^(1/2). So the norm is the clock, not the step.
 """
 
 from __future__ import annotations
@@ -19,12 +18,11 @@ __all__ = ["Limits", "extrapolated"]
 
 # The powers of 1 / ||W|| in which a quantity may approach its limit.
 POWERS = (0.25, 0.5, 1.0, 2.0)
-# A power counts if its error on later snapshots is at most this many times that of the best one.
-EXCUSED = 4.0
-# A range extends beyond the limits of these powers by this many times the error of the best one. With both numbers,
-# 114 runs cut at a tenth of their steps gave ranges of medians that contain the limit read off the whole run, up to
-# .002, in 93 % of cases, and .5 % of their seeds were put on the wrong side of `bias.CLOSE`.
-GUARD = 2.0
+# A power counts if its error on later snapshots is at most EXCUSED times that of the best one. A range extends beyond
+# the limits of these powers by GUARD times that error. 114 runs cut at a tenth of their steps then gave ranges of
+# medians that contain the limit read off the whole run, up to .002, in 93 % of cases, and .5 % of their seeds were put
+# on the wrong side of `bias.CLOSE`.
+EXCUSED, GUARD = 4.0, 2.0
 # Limits are read off the last half decade of steps, or four snapshots of the last decade, and three at least.
 _SPAN, _USUAL, LEAST = 10**0.5, 4, 3
 # Weights whose norm grows by less than this share over these snapshots have no direction of growth.
@@ -39,8 +37,8 @@ class Limits(NamedTuple):
         low: the lower end of its range.
         high: the upper end.
         grows: whether the norm of the weights grows, (seeds,). Where it does not, the range is unbounded.
-        rate: the power of the number of steps with which the quantity approaches its limit, (seeds, quantities); 0 or
-            less if it does not.
+        rate: the power of the steps with which the quantity approaches its limit, (seeds, quantities); 0 or less if it
+            does not.
     """
 
     value: Float[np.ndarray, "seeds quantities"]
@@ -56,9 +54,8 @@ class Limits(NamedTuple):
     def longer(self, quantity: int, threshold: float, share: float) -> float:
         """Return how many times as many steps would tell for this share of seeds on which side of a threshold they end.
 
-        A range shrinks as fast as the quantity approaches its limit, since both are set by what is left of it. It tells
-        once half its width is less than half the way from the threshold to its farther end. A lower bound in practice.
-        Infinite if that share has no such steps.
+        A range shrinks as fast as the quantity approaches its limit. It tells once half its width is less than half the
+        way from the threshold to its farther end. A lower bound in practice; infinite if no number of steps would tell.
         """
         low, high, rate = (part[:, quantity] for part in (self.low, self.high, self.rate))
         told = (low > threshold) | (high < threshold)
@@ -85,15 +82,8 @@ def extrapolated(
 
     A limit and one power of the inverse norm are fitted to the earlier of the last snapshots, and tried on the later
     ones; all powers that predict these about as well are fitted again to both, and span the range. A quantity that
-    rises throughout is taken not to end below its last value, and one that falls not above it.
-
-    Args:
-        values: the quantities along the run.
-        sizes: the Frobenius norm of the weights along the run.
-        steps: the steps of the snapshots.
-
-    Returns:
-        The limits; None if the last decade of steps has fewer than three snapshots.
+    rises throughout is taken not to end below its last value, and one that falls not above it. Returns None if the last
+    decade of steps has fewer than three snapshots. The sizes are Frobenius norms of the weights.
 
     Example:
         >>> from jaxattn.bias.limits import extrapolated
@@ -128,45 +118,26 @@ def extrapolated(
     left = abs(values[:, :, [0, -1]] - value[:, :, None])
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = np.log(left[:, :, 0] / left[:, :, 1]) / np.log(steps[recent[-1]] / steps[recent[0]])
-    known = grows[:, None]
-    value, low, high = (np.where(known, a, b) for a, b in ((value, last), (low, -np.inf), (high, np.inf)))
+    value, low, high = (np.where(grows[:, None], a, b) for a, b in ((value, last), (low, -np.inf), (high, np.inf)))
     return Limits(value, low, high, grows, rate)
 
 
 def growing(
     sizes: Float[np.ndarray, "seeds snapshots"], steps: Int[np.ndarray, " snapshots"]
 ) -> Bool[np.ndarray, " seeds"]:
-    """Return whether weights of these norms still grow over the snapshots that limits are read off.
-
-    Example:
-        >>> from jaxattn.bias.limits import growing
-        >>> growing(np.array([[10.0, 20.0, 40.0], [10.0, 10.0, 10.0]]), np.array([100, 200, 400])).tolist()
-        [True, False]
-    """
+    """Return whether weights of these norms still grow over the snapshots that limits are read off."""
     recent = window(steps)
     return sizes[:, recent[-1]] > (1 + GROWTH) * sizes[:, recent[0]]
 
 
 def window(steps: Int[np.ndarray, " snapshots"]) -> Int[np.ndarray, " recent"]:
-    """Return the snapshots that limits are read off.
-
-    Example:
-        >>> from jaxattn.bias.limits import window
-        >>> window(np.array([10, 100, 200, 500, 1000])).tolist()
-        [1, 2, 3, 4]
-    """
+    """Return the snapshots that limits are read off."""
     half = np.flatnonzero(steps * _SPAN >= steps[-1])
     return np.flatnonzero(last_decade(steps))[-max(_USUAL, len(half)) :]
 
 
 def last_decade(steps: Int[np.ndarray, " snapshots"]) -> Bool[np.ndarray, " snapshots"]:
-    """Return which snapshots lie in the last decade of steps.
-
-    Example:
-        >>> from jaxattn.bias.limits import last_decade
-        >>> last_decade(np.array([0, 1, 100, 1000])).tolist()
-        [False, False, True, True]
-    """
+    """Return which snapshots lie in the last decade of steps."""
     return (steps > 0) & (steps * 10 >= steps[-1])
 
 

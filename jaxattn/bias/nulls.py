@@ -1,8 +1,8 @@
 """Margin ratios of matrices that training did not choose, on the rows of a trained head.
 
-A large margin ratio says little by itself: on many heads a matrix that was never trained has one, too. Three kinds of
-matrices set the bar: directions drawn uniformly from those that satisfy all rows, the mean of the rows, and the matrix
-nearest to the start that has the trained one's smallest margin.
+On many heads a matrix that was never trained has a large margin ratio, too. Three kinds set the bar: directions drawn
+uniformly from those that satisfy all rows, the mean of the rows, and the matrix nearest to the start that has the
+trained one's smallest margin.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ from jaxattn.svm import constraints as cons
 
 __all__ = ["Nulls", "ratios"]
 
-# The first draws, which may still depend on where the chain starts.
-DISCARDED = 10
-# A flight between two rows that are nearly opposite meets them again and again: some thousand rows are enough.
-_MEETINGS = 3000
+# The first draws may depend on where the chain starts; a flight between nearly opposite rows meets them for ever.
+DISCARDED, _MEETINGS = 10, 3000
 
 
 class Nulls(NamedTuple):
@@ -35,10 +33,10 @@ class Nulls(NamedTuple):
 
     Attributes:
         cone: those of directions drawn uniformly from all that satisfy every row, (lanes, draws); inf where these are
-            so few that they could not be drawn, so that nothing exceeds them.
+            too few to be drawn, so that nothing exceeds them.
         mean: that of the sum of the rows' unit matrices, `sum_k A_k / ||A_k||_F`, (lanes,).
         nearest: that of the matrix nearest to the start with the smallest margin of W on every row, (lanes,); inf where
-            it was not found, so that nothing exceeds it. None without a start.
+            it was not found. None without a start.
         status: the `svm.Status` of the problem that finds it, (lanes,). None without a start.
     """
 
@@ -53,13 +51,7 @@ class Nulls(NamedTuple):
         return 0 if self.status is None else int((self.status != svm.Status.OPTIMAL).sum())
 
     def bound(self, level: float = 0.95) -> Float[np.ndarray, " lanes"]:
-        """Return for each lane the largest of this quantile over the cone and of the other nulls.
-
-        Example:
-            >>> from jaxattn.bias import nulls
-            >>> nulls.Nulls(cone=np.array([[0.0, 0.5]]), mean=np.array([0.4])).bound(0.5).tolist()
-            [0.4]
-        """
+        """Return for each lane the largest of this quantile over the cone and of the other nulls, (lanes,)."""
         thin: Any = np.isinf(self.cone).any(axis=1)
         cone = np.where(thin, np.inf, np.quantile(np.where(thin[:, None], 0.0, self.cone), level, axis=1))
         bound = np.maximum(cone, self.mean)
@@ -77,14 +69,8 @@ def ratios(
 ) -> Nulls:
     """Return the margin ratios of untrained matrices on the same rows, for a batch of lanes.
 
-    Args:
-        constraints: the rows of each lane, hard inequalities with target 1, with a leading axis.
-        W: the trained matrices, (lanes, d, e), of which only the smallest margin enters, and only with `start`.
-        norm: the norm of the ratios.
-        solution: the certified optima in that norm, of `svm.solve_batch`.
-        key: the random key of the draws.
-        start: W before training, (lanes, d, e).
-        draws: the number of directions drawn.
+    The rows are hard inequalities with target 1, and the solution has their certified optima in the norm. Of the
+    trained W, (lanes, d, e), only the smallest margin enters, and only with the `start`, W before training.
 
     Raises:
         ValueError: a lane whose optimum is not certified, rows with targets or of other kinds, W or start of another
@@ -104,21 +90,20 @@ def ratios(
         raise ValueError(
             "constraints: expected hard inequalities with target 1, found targets, equalities or penalties"
         )
-    status = np.asarray(solution.status)
-    if (status != svm.Status.OPTIMAL).any():
+    others = int((np.asarray(solution.status) != svm.Status.OPTIMAL).sum())
+    if others:
         raise ValueError(
-            f"solution: expected certified optima, found {int((status != svm.Status.OPTIMAL).sum())} lanes of "
-            f"{status.size} with another status; leave these lanes out"
+            f"solution: expected certified optima, found {others} lanes of {np.size(solution.status)} with another "
+            "status; leave these lanes out"
         )
     for name, value in (("W", W), ("start", start)):
         if value is not None and (np.shape(value) != np.shape(solution.W) or not np.isfinite(value).all()):
             raise ValueError(f"{name}: expected finite numbers {np.shape(solution.W)}, found {np.shape(value)}")
     norm, best = norm_of(norm), solution.W
-    words = np.asarray(jax.random.key_data(jax.random.split(key, len(status))))
+    words = np.asarray(jax.random.key_data(jax.random.split(key, len(best))))
     inside, moves = batch.over_seeds(_drawing(draws), constraints, best, words, effort=effort.FULL)
     cone = np.where(moves[:, None], held(constraints, inside, norm, solution), np.inf)
-    average = batch.over_seeds(_mean, constraints)
-    mean = held(constraints, average[:, None], norm, solution)[:, 0]
+    mean = held(constraints, batch.over_seeds(_mean, constraints)[:, None], norm, solution)[:, 0]
     if start is None:
         return Nulls(cone, mean)
     start = np.asarray(start, best.dtype)
@@ -126,8 +111,7 @@ def ratios(
     # The zero matrix has no direction, and margins of 0.
     is_zero = np.abs(nearest).max(axis=(1, 2)) == 0
     nearest = np.where(is_zero[:, None, None], best, nearest)
-    ratio = held(constraints, nearest[:, None], norm, solution)[:, 0]
-    ratio = np.where(is_zero, 0.0, ratio)
+    ratio = np.where(is_zero, 0.0, held(constraints, nearest[:, None], norm, solution)[:, 0])
     return Nulls(cone, mean, np.where(found == svm.Status.OPTIMAL, ratio, np.inf), found)
 
 
@@ -177,20 +161,13 @@ def _drawing(draws: int) -> Callable[..., Any]:
 def drawn(
     constraints: svm.Constraints, inside: Float[Array, "d e"], words: Any, draws: int
 ) -> tuple[Float[Array, "draws d e"], Bool[Array, ""]]:
-    """Return draws of a standard normal matrix under the condition that it satisfies all rows; one lane.
-
-    The second result is False if the cone is so thin that a flight met too many rows, and was cut short.
+    """Return draws of a standard normal matrix under the condition that it satisfies all rows, from one that does.
 
     Their directions are uniform on the cone `<A_k, W> >= 0`. The chain is exact Hamiltonian dynamics (Pakman and
     Paninski 2014): W moves as `W cos t + P sin t` with a fresh normal momentum P, which is reflected at each row that
     it meets, for a quarter of a period. Without rows, W would then be P itself. With 120 random rows of 13 x 13 numbers
-    no correlation of consecutive draws is visible (below .03).
-
-    Args:
-        constraints: the rows.
-        inside: a matrix that satisfies them, where the chain starts.
-        words: the data of a random key.
-        draws: the number of draws.
+    no correlation of consecutive draws is visible (below .03). The second result is False if the cone is so thin that a
+    flight met too many rows, and was cut short.
     """
     constraints = cons.without_absent(constraints)
     constraints = constraints._replace(differences=constraints.differences / cons.unit_lengths(constraints)[..., None])
@@ -206,7 +183,7 @@ def drawn(
 
 
 class _Motion(NamedTuple):
-    """A matrix and its momentum, the margins of both, the time that is left, and the number of rows met."""
+    """A matrix and its momentum, the margins of both, the time left, and the number of rows met."""
 
     W: Float[Array, "d e"]
     P: Float[Array, "d e"]
@@ -225,8 +202,7 @@ def _moved(unit: svm.Constraints, W: Float[Array, "d e"], P: Float[Array, "d e"]
 
     def to_next_row(now: _Motion) -> _Motion:
         falls = now.speeds < 0
-        # When margins reach 0; within a quarter of a period only falling ones do. Not by arctan, which XLA for CPUs
-        # (jaxlib 0.10) compiles to something else for vectors of 512 bits.
+        # When falling margins reach 0. XLA for CPUs (jaxlib 0.10) miscompiles arctan for vectors of 512 bits.
         times = jnp.where(falls, jnp.arctan2(jnp.maximum(now.margins, 0), -now.speeds), jnp.inf)
         i, k = jnp.unravel_index(jnp.argmin(times), times.shape)
         time = times[i, k]

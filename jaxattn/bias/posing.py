@@ -29,14 +29,9 @@ def posed(
 
     A model with the functions `seen(problem)` and `matrix(params)`, like those of `models`, provides both. For another
     model, keys and queries are read from the derivative of its logits with respect to W: the parameter that its
-    `matrix(params)` returns, with the other parameters at their values at the last snapshot, or all of its parameters.
-    A token whose probability is 0 at W = 0, because its logit is -inf or so, is hidden from its input.
-
-    Args:
-        run: the result of `descent.train_batch`.
-        problems: the problems it was trained on.
-        model: the model that was trained.
-        finite: which seeds have finite weights, one at least. The others get any problem, and are to be excluded.
+    `matrix(params)` returns, with the others at their values at the last snapshot, or all of its parameters. A token
+    whose probability is 0 at W = 0 is hidden from its input. Seeds whose weights are not `finite` get any problem, and
+    are to be excluded.
 
     Raises:
         ValueError: for a model without `seen`: its `matrix` returns none of the parameters, its W is neither a matrix
@@ -56,10 +51,8 @@ def posed(
     # No part of the protocol.
     matrix: Callable[[Any], Any] | None = getattr(model, "matrix", None)
     if hasattr(model, "seen") and matrix is not None:
-        seen = batch.over_seeds(_seen(key), problems)
-        return run._replace(
-            weights=np.asarray(matrix(weights)), snapshots=np.asarray(matrix(snapshots)), rule=None
-        ), seen
+        W, along = np.asarray(matrix(weights)), np.asarray(matrix(snapshots))
+        return run._replace(weights=W, snapshots=along, rule=None), batch.over_seeds(_seen(key), problems)
     at = _place(weights, matrix)
     W, along = _matrix(weights, at), _matrix(snapshots, at)
     # Logits at weights that are not finite would be no example of the model's.
@@ -76,9 +69,8 @@ def posed(
     tiled = {name: np.concatenate([leaf] * count, axis=1) for name, leaf in problems.arrays.items() if name != "v"}
     if hidden.any():
         tiled["present"] = tiled.get("present", True) & ~hidden
-    return run._replace(weights=W, snapshots=along, rule=None), of_arrays(
-        tiled | {"X": keys, "Z": queries, "v": problems.v}
-    )
+    arrays = tiled | {"X": keys, "Z": queries, "v": problems.v}
+    return run._replace(weights=W, snapshots=along, rule=None), of_arrays(arrays)
 
 
 @lru_cache(maxsize=64)
@@ -97,7 +89,7 @@ def _place(params: Any, matrix: Callable[[Any], Any] | None) -> int:
     flat, _ = _flat(params)
     W = params if matrix is None else matrix(params)
     places = [k for k, leaf in enumerate(flat) if leaf is W]
-    if len(places) != 1 or _is_no_matrix(W):
+    if len(places) != 1 or not (isinstance(W, attention.Factored) or (np.ndim(W) > 2 and W.shape[-1] == W.shape[-2])):
         shapes = jax.tree.map(np.shape, params)
         if matrix is None:
             raise ValueError(
@@ -109,10 +101,6 @@ def _place(params: Any, matrix: Callable[[Any], Any] | None) -> int:
             f"Factored(K, Q), found {jax.tree.map(np.shape, W)} from parameters of shapes {shapes}"
         )
     return places[0]
-
-
-def _is_no_matrix(W: Any) -> bool:
-    return not isinstance(W, attention.Factored) and (np.ndim(W) < 3 or np.shape(W)[-1] != np.shape(W)[-2])
 
 
 def _matrix(params: Any, at: int) -> Float[np.ndarray, "*batch d d"]:
@@ -127,9 +115,9 @@ def _linear(key: descent.Rule, at: int) -> Callable[..., Any]:
 def _linearized(
     model: models.Model, at: int, params: Any, problem: Problem
 ) -> tuple[Float[Array, "rows T d d"], Bool[Array, "rows T"], Float[Array, ""]]:
-    """Return the logits' derivative in W, which tokens are hidden, and how far the other logits are from linear ones.
+    """Return the logits' derivative in W, the parameter at this place, which tokens are hidden, and the linear error.
 
-    The distance is relative to the largest logit. W is the parameter at this place.
+    That is how far the other logits are from linear ones, relative to the largest.
     """
     flat, structure = _flat(params)
     W = attention.matrix(flat[at])

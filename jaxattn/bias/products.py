@@ -46,10 +46,9 @@ class Products(NamedTuple):
         steps: the steps of the snapshots, (snapshots,).
         seeds: the lanes that are kept, (seeds,).
         at_most: the margin over `||K||_a ||Q||_b` as a share of the largest that was found, by alternation from the
-            run's end and from random factors, (seeds, snapshots). The true share is at most this.
-        at_least: the same as a share of a certified bound of the largest, (seeds, snapshots); 0 if none is known. The
-            true share is at least this.
-        verdict: whether the runs obey the product. Other products are not compared, so it never names one alone.
+            run's end and from random factors, (seeds, snapshots): an upper bound.
+        at_least: the same as a share of a certified bound of the largest, (seeds, snapshots); 0 if none is known.
+        verdict: whether the runs obey the product; it never names one alone, as others are not compared.
     """
 
     steps: Int[np.ndarray, " snapshots"]
@@ -67,15 +66,9 @@ def rank_factors(
     key: PRNGKeyArray | None = None,
     starts: int = 2,
 ) -> Products:
-    """Compare the factors of a batch of runs with the least product of a norm of K and a norm of Q.
+    """Compare the factors of a batch of runs, with snapshots, with the least product of a norm of K and a norm of Q.
 
-    Args:
-        run: the result of `descent.train_batch` on `attention.Factored`, with snapshots.
-        problems: the problems it was trained on.
-        of_K: the norm of K, (d, m).
-        of_Q: the norm of Q, (d, m).
-        key: of the random starts and of the bootstrap over seeds. Default: `jax.random.key(0)`.
-        starts: from how many random factors the product is also lowered.
+    The product is also lowered from so many random `starts`. The default key is `jax.random.key(0)`.
 
     Raises:
         ValueError: weights that are not Factored, unknown norms, no seed is kept; and as in `bias.rank`.
@@ -131,12 +124,13 @@ def _margins(W: Any, rows: svm.Constraints) -> Float[np.ndarray, "seeds snapshot
 
 def _product(K: Any, Q: Any, of_K: Norm, of_Q: Norm) -> Float[np.ndarray, "*seeds"]:
     """Return `||K||_a ||Q||_b` of factors with leading axes."""
-    sizes = []
-    for norm, given in ((of_K, K), (of_Q, Q)):
+
+    def size(norm: Norm, given: Any) -> np.ndarray:
         factor: Any = np.asarray(given)
         flat = jax.vmap(norm.plain.value)(factor.reshape(-1, *factor.shape[-2:]))
-        sizes.append(np.asarray(flat).reshape(factor.shape[:-2]))
-    return sizes[0] * sizes[1]
+        return np.asarray(flat).reshape(factor.shape[:-2])
+
+    return size(of_K, K) * size(of_Q, Q)
 
 
 def _lowered(

@@ -51,21 +51,17 @@ class Ranking:
         probability: the smallest over inputs of the largest attention probability, (seeds, snapshots).
         size: the Frobenius norm of W, (seeds, snapshots).
         fall: by how much the smallest margin grows per step between the last two snapshots, (seeds,); 0 for one
-            snapshot. With a loss of exponential tail the gradient shrinks by `exp(-fall)` a step, and momentum that
-            decays more slowly outlives it.
+            snapshot. With a loss of exponential tail the gradient shrinks by `exp(-fall)` a step.
         stalled: whether each seed stalled before the last snapshot, (seeds,); such seeds say nothing about limits.
-        limit: the median over seeds of the ratio's limit as W grows (`bias.limits`), with its interval, (norms,); None
-            if the snapshots do not suffice.
+        ratio: the mean margin ratio over seeds with its 95 % interval, infinite for one seed, (norms, snapshots).
+        trend: its change per decade of steps over the last decade, (norms,); None if the snapshots do not suffice.
+        decades: the number of decades of steps used for the trend.
+        limit: the median over seeds of the ratio's limit as W grows (`bias.limits`), (norms,); None if the snapshots do
+            not suffice.
         obeys: 1 for a seed whose limit is close to 1, 0 for one whose limit is not, NaN for one that does not tell,
             (seeds, norms).
-        ratio: the mean of the margin ratio over seeds with its 95 % interval, (norms, snapshots); from -inf to inf for
-            one seed, which says nothing about others.
-        trend: its change per decade of steps over the last decade, with its interval, (norms,); None if the snapshots
-            do not suffice.
-        decades: the number of decades of steps used for the trend.
         confusion: for each norm (row) the mean margin ratio of its certified solutions in each norm (column). A run
-            whose ratio in a norm is no better may as well obey the other. Where solutions are not unique, others may be
-            nearer than the one that was found.
+            whose ratio in a norm is no better may as well obey the other.
         exponents: those that fit best in the families l_p and schatten_p of the best norm; none if no norm is named.
         counts: the numbers of lanes attempted, kept, diverged, infeasible and unsolved.
         verdict: the norms that the runs obey.
@@ -110,9 +106,8 @@ class Ranking:
             cosine = f"{self.cosine[is_unique, k, -1].mean():6.4f}" if is_unique.any() else "     -"
             of_seeds = f"{is_unique.sum()} of {is_unique.size}"
             lines.append(f"{name:{width}}  {ratio:23}  {limit:23}  {obey:10}  {cosine}  {of_seeds}")
-        lost = ", ".join(
-            f"{number} {name}" for name, number in self.counts.items() if name not in ("attempted", "kept")
-        )
+        reasons = [name for name in self.counts if name not in ("attempted", "kept")]
+        lost = ", ".join(f"{self.counts[name]} {name}" for name in reasons)
         lines.append(
             f"step {self.steps[-1]}: {self.counts['kept']} of {self.counts['attempted']} seeds kept ({lost}), largest "
             f"probability {np.median(self.probability[:, -1]):.4f} in the worst input of the median seed"
@@ -150,7 +145,7 @@ def rank(
 
     Args:
         run: the result of `descent.train_batch`, with snapshots, the last of them near the end. Weights in a lower
-            precision than that of the problems are converted, which is exact.
+            precision than that of the problems are converted.
         problems: the problems it was trained on.
         norms: names or Norms; besides those of `norms.named` also "trace", for matrices that are positive semidefinite,
             as tied keys and queries make them (`models.tied`).
@@ -159,9 +154,9 @@ def rank(
             rule. For several heads the joint max-margin problem is solved (`models.Heads`).
 
     Raises:
-        ValueError: no norm, a norm given twice, a norm with a rank bound, or an unknown name; a run that is no
-            batch, or whose fields do not match the problems or each other; no snapshots, or zero weights at a snapshot;
-            no seed is kept; a model whose logits are not linear in one matrix (`posing.posed`).
+        ValueError: no norm, a norm given twice, with a rank bound, or of an unknown name; a run that is no batch, or
+            whose fields do not match the problems or each other; no snapshots, or zero weights at one; no seed is kept;
+            a model whose logits are not linear in one matrix (`posing.posed`).
 
     Example:
         >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(key, 8))
@@ -175,7 +170,7 @@ def rank(
 
 
 def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray | None) -> Ranking:
-    """Return the ranking of runs whose max-margin problems are posed; arguments and errors are those of `rank`."""
+    """Return the ranking of runs whose max-margin problems are posed, as `rank` does."""
     names, values = named(norms)
     run, problems, steps, finite, constraints = posed
     solutions = [
@@ -225,13 +220,10 @@ def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray 
     confusion = confused(exact, values).mean(axis=0)
 
     def located(position: int) -> list[Exponent]:
-        best = values[position]
-        found = (
-            families.located(
-                family, families.around(family, best), matrices, steps, rows, best, derive_key(key, 1 + place)
-            )
-            for place, family in enumerate(families.families_of(best))
-        )
+        best, found = values[position], []
+        for place, family in enumerate(families.families_of(best), start=1):
+            members = families.around(family, best)
+            found.append(families.located(family, members, matrices, steps, rows, best, derive_key(key, place)))
         return [one for one in found if one is not None]
 
     weighed = verdicts.weighed(names, ratio, probability, size, stalled, steps, key, confusion, located)
@@ -253,14 +245,9 @@ def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray 
 
 
 class Posed(NamedTuple):
-    """A batch of runs with the max-margin problems of the tokens that they select at the end.
+    """A batch of runs of one matrix W, with the problems in which their logits are `X_i W z_i`.
 
-    Attributes:
-        run: the runs, of one matrix W.
-        problems: the problems in which their logits are `X_i W z_i`.
-        steps: the steps of the snapshots.
-        finite: which seeds did not diverge.
-        constraints: the constraints of each seed, meaningless where it diverged.
+    The constraints are those of the tokens selected at the end, meaningless for seeds that diverged.
     """
 
     run: descent.Run
@@ -277,13 +264,8 @@ def posed_batch(run: descent.Run, problems: Problem, model: Any) -> Posed:
         model = models.plain if run.rule is None else run.rule.model
     if has_holes(model):
         raise ValueError("model: expected one of known numbers, found one with traced values; pass `model`")
-    finite = np.all(
-        [
-            np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
-            for leaf in jax.tree.leaves((run.weights, run.snapshots))
-        ],
-        axis=0,
-    )
+    leaves = jax.tree.leaves((run.weights, run.snapshots))
+    finite = np.all([np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in leaves], axis=0)
     if not finite.any():
         raise ValueError(f"run: expected a seed that can be compared, found {finite.size}, all of which diverged")
     run, problems = posing.posed(run, problems, models.of(model), finite)
@@ -304,11 +286,6 @@ def named(given: Sequence[str | norms.Norm]) -> tuple[tuple[str, ...], list[norm
 
     Raises:
         ValueError: as `rank` for its norms.
-
-    Example:
-        >>> from jaxattn.bias import ranking
-        >>> ranking.named(["max", norms.nuclear])[0]
-        ('max', 'nuclear')
     """
     if isinstance(given, str | norms.Norm):
         raise ValueError(f"norms: expected a list of norms, found {given!r}")  # noqa: TRY004

@@ -2,10 +2,8 @@
 
 With `W = K K^T` and K of d columns or more, W is any positive semidefinite matrix, and `||K||_F^2 = tr W`. Descent on K
 is therefore compared with `min tr W  s.t. <A_k, W> >= b_k`, W positive semidefinite. Without this condition the optimum
-would be that of the nuclear norm, which is lower in general.
-
-The trace is no norm, but has what a certificate needs: a value, inf for other matrices, and its dual, the largest
-eigenvalue of the symmetric part.
+would be that of the nuclear norm, which is lower in general. The trace is no norm, but has what a certificate needs: a
+value, inf for other matrices, and its dual, the largest eigenvalue of the symmetric part.
 """
 
 from __future__ import annotations
@@ -28,10 +26,9 @@ __all__ = ["solve_batch", "trace"]
 
 # How many roundings a product K K^T may be away from a positive semidefinite matrix.
 _ROUNDINGS = 1000.0
-# The fraction of the distance to the boundary that a step takes; the relative gap and the number of steps to stop at. A
-# problem needs 15 to 25 steps.
-_INSIDE, _GAP, _MOST = 0.95, 1e-9, 60
-_ENDLESS = 1e12
+# The share of the way to the boundary that a step takes; the relative gap, number of steps (usually 15 to 25) and size
+# of the multipliers to stop at.
+_INSIDE, _GAP, _MOST, _ENDLESS = 0.95, 1e-9, 60, 1e12
 
 
 def _value(W: Float[Array, "d d"]) -> Float[Array, ""]:
@@ -114,8 +111,8 @@ class _Iterate(NamedTuple):
 def _followed(S: Float[np.ndarray, "k d d"], b: Float[np.ndarray, " k"]) -> tuple[_Iterate, int]:
     """Follow the path `W Z = mu I`, `a_k s_k = mu` as far as rounding allows; return its end and the number of steps.
 
-    A step is that of Helmberg, Kojima and Monteiro with Mehrotra's correction. The multipliers are feasible throughout.
-    Rows have length 1, and targets up to 1.
+    The steps are those of Helmberg, Kojima and Monteiro with Mehrotra's correction; the multipliers stay feasible. Rows
+    have length 1, and targets up to 1.
     """
     k, d = S.shape[:2]
     a = np.full(k, 0.5 / max(k, 1))

@@ -56,11 +56,8 @@ class Kkt(NamedTuple):
 def kkt(run: descent.Run, problems: Problem, norm: str | Norm = "frobenius", key: Any = None) -> Kkt:
     """Measure how far a batch of runs is from KKT points in a norm of W, or of K and of Q.
 
-    Args:
-        run: the result of `descent.train_batch` with `models.plain`, on W or Factored(K, Q), with snapshots.
-        problems: the problems it was trained on.
-        norm: the norm in which the rule is steepest descent.
-        key: the random key of the bootstrap over seeds. Default: `jax.random.key(0)`.
+    The run is that of `descent.train_batch` with `models.plain`, with snapshots, and the norm that in which its rule is
+    steepest descent. The key is as for `bias.rank`.
 
     Raises:
         ValueError: a run of another model or without its rule, with zero or infinite weights, or one that does not fit

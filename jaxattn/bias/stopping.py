@@ -2,9 +2,8 @@
 
 Steps with decoupled weight decay, `W <- W - step (direction(G) + decay W)`, rest where `W = -direction(G) / decay`. For
 steepest descent in a norm, the direction has norm 1 and the largest inner product with the gradient G. So W lies on the
-sphere of radius 1 / decay, and no other point of the ball lies further along -G: W is a stationary point of the risk on
-the ball. This is the condition in which Frank-Wolfe's gap is 0. The risk is not convex in W, so it does not prove that
-W is the minimum on the ball.
+sphere of radius 1 / decay, and no other point of the ball lies further along -G: Frank-Wolfe's gap is 0, and W is a
+stationary point of the risk on the ball, though not always the minimum, as the risk is not convex.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from jaxtyping import Array, Float
 from jaxattn import attention, descent, models
 from jaxattn.attention import Factored
 from jaxattn.bias import checking, ranking
-from jaxattn.bias.verdict import CLOSE, Verdict, too_few
+from jaxattn.bias.verdict import CLOSE, Verdict, too_few, undecided
 from jaxattn.descent import gradients
 from jaxattn.lengths import euclidean
 from jaxattn.norms import Norm
@@ -61,9 +60,7 @@ class Finite(NamedTuple):
     def __str__(self) -> str:
         """Where the run ends, in one line: the range of the norm over seeds, and the largest gap, `1 - attained`."""
         if not self.verdict.norms:
-            return (
-                str(self.verdict) if not self.verdict.decided else "no direction, and stationary on none of the balls"
-            )
+            return "no direction, and stationary on none of the balls" if self.verdict.decided else str(self.verdict)
         spheres = []
         for name in self.verdict.norms:
             at = self.norms.index(name)
@@ -89,8 +86,7 @@ def growth(run: descent.Run) -> Float[np.ndarray, " seeds"]:
     steps = np.asarray(run.snapshot_steps)[0]
     if steps.size < 2 or steps[-2] < 1:
         raise ValueError(f"run: expected two snapshots after step 0, found those of the steps {steps.tolist()}")
-    W = np.asarray(attention.matrix(run.snapshots))[:, -2:]
-    sizes = euclidean(W)
+    sizes = euclidean(np.asarray(attention.matrix(run.snapshots))[:, -2:])
     return np.log(sizes[:, 1] / sizes[:, 0]) / np.log10(steps[-1] / steps[-2])
 
 
@@ -99,13 +95,8 @@ def finite(run: descent.Run, problems: Problem, norms: Sequence[str | Norm] = NO
 
     Seeds end on the ball of a norm if they attain more than `CLOSE` of what its farthest point does. The verdict names
     the norms of which this holds for all seeds, and none if it holds for no seed in any norm. It is not decided if some
-    seeds still grow by `STOPPED` or more per decade, or if seeds disagree. The gradient is that of the risk of all
-    inputs, without penalty or noise, computed in the log domain: it does not underflow.
-
-    Args:
-        run: the result of `descent.train_batch` on W, with two snapshots at least, the last of them near the end.
-        problems: the problems it was trained on.
-        norms: names or Norms.
+    seeds still grow by `STOPPED` or more per decade, or if seeds disagree. The gradient is that of the risk, without
+    penalty or noise, and does not underflow. The run has two snapshots at least, the last of them near the end.
 
     Raises:
         ValueError: norms as for `bias.rank`; a run without its rule, of another model than `models.plain`, of factors,
@@ -142,20 +133,14 @@ def of(
     if few := too_few(seeds):
         return few
     if moving:
-        return Verdict((), decided=False, reason=f"the norm of W changes by {STOPPED:g} or more in {moving} seeds")
+        return undecided(f"the norm of W changes by {STOPPED:g} or more in {moving} seeds")
     if lost := int(np.isnan(attained).any(axis=1).sum()):
-        return Verdict((), decided=False, reason=f"the gradient is 0 in {lost} of {seeds} seeds")
+        return undecided(f"the gradient is 0 in {lost} of {seeds} seeds")
     held = (attained > CLOSE).sum(axis=0)
-    if (held == seeds).any():
-        return Verdict(tuple(name for name, number in zip(names, held, strict=True) if number == seeds), decided=True)
-    if held.any():
+    if held.any() and held.max() < seeds:
         best = int(np.argmax(held))
-        return Verdict(
-            (),
-            decided=False,
-            reason=f"mixed: {held[best]} of {seeds} seeds are stationary on the ball of {names[best]}",
-        )
-    return Verdict((), decided=True)
+        return undecided(f"mixed: {held[best]} of {seeds} seeds are stationary on the ball of {names[best]}")
+    return Verdict(tuple(name for name, number in zip(names, held, strict=True) if number == seeds), decided=True)
 
 
 @lru_cache(maxsize=64)
@@ -171,11 +156,5 @@ def _on_balls(
     logits, pull = jax.vjp(partial(attention.logits, problem=problem), W)
     slope = gradients.direction(jnp.asarray(0), logits, problem.Y, read, rule.loss)
     (G,) = pull(slope.coefficients)
-    size, dual = (
-        jnp.stack([part(at) for part in parts])
-        for parts, at in (
-            ([norm.value for norm in values], W),
-            ([norm.dual for norm in values], G),
-        )
-    )
+    size, dual = jnp.stack([norm.value(W) for norm in values]), jnp.stack([norm.dual(G) for norm in values])
     return size, -jnp.sum(G * W) / (size * dual)

@@ -1,8 +1,7 @@
 """Does a head of a transformer select its tokens with a larger margin than untrained matrices do?
 
-From plain arrays: the hidden states that enter an attention layer, and its weights. One checkpoint has no limit, so no
-norm is named as the one that training obeys; a head is compared with the certified optimum on its own rows, and with
-the matrices of `bias.nulls`.
+One checkpoint has no limit, so no norm is named as the one that training obeys: a head, given as arrays, is compared
+with the certified optimum on its own rows, and with the matrices of `bias.nulls`.
 """
 
 from __future__ import annotations
@@ -134,9 +133,9 @@ def heads(
     Z: Any = layer.hidden[of_sequence, of_query]
     logits = np.where(seen, np.einsum("ntd,hde,ne->hnt", X, layer.W, Z, optimize=True), -np.inf)
     chosen = logits.argmax(axis=2)
-    alpha = (
-        chosen if sources is None else np.broadcast_to(_sources(sources, layer)[of_sequence, of_query], chosen.shape)
-    )
+    alpha = chosen
+    if sources is not None:
+        alpha = np.broadcast_to(_sources(sources, layer)[of_sequence, of_query], chosen.shape)
     places = np.arange(len(seen))
     if not seen[places, alpha].all():
         raise ValueError(

@@ -24,12 +24,10 @@ __all__ = ["CLOSE", "Verdict"]
 CLOSE = 0.97
 # Certified gaps limit the accuracy of a ratio: intervals closer than this count as overlapping.
 ROUNDING = 1e-6
-# A verdict speaks of all seeds: at least this share of them must say the same.
-MOST = 0.9
+# At least MOST of the seeds must say the same; they disagree if more than FEW obey a norm, and more than FEW do not.
+MOST, FEW = 0.9, 0.05
 # No more than this many times as many steps are suggested.
 MANY = 1e4
-# Seeds disagree if more than this share of them obeys a norm, and more than this share does not.
-FEW = 0.05
 
 
 class Verdict(NamedTuple):
@@ -54,18 +52,7 @@ class Verdict(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """Estimates from the margin ratios of several seeds, and the verdict.
-
-    Attributes:
-        ratio: the mean margin ratio, (norms, snapshots); its interval, and that of the trend, is infinite for one seed.
-        trend: its change per decade of steps over the last decade, (norms,); None if the snapshots do not suffice.
-        decades: the number of decades of steps used for the trend.
-        limit: the median over seeds of the ratio's limit, (norms,); None if the snapshots do not suffice.
-        obeys: 1 for a seed that obeys the norm, 0 for one that does not, NaN for one that does not tell,
-            (seeds, norms).
-        verdict: the norms that are obeyed.
-        exponents: those that fit best in the families of the best norm; none if no norm may be named.
-    """
+    """Estimates from the margin ratios of several seeds, and the verdict; the fields are those of `Ranking`."""
 
     ratio: Estimate
     trend: Estimate | None
@@ -89,17 +76,9 @@ def weighed(
 ) -> Weighed:
     """Estimate the mean margin ratios over seeds and their limits, and return the verdict.
 
-    Args:
-        names: the names of the norms.
-        margin_ratio: the ratio for each seed, norm and snapshot.
-        probability: the smallest over inputs of the largest attention probability.
-        size: the Frobenius norm of the weights.
-        stalled: which seeds stalled before the last snapshot.
-        steps: the steps of the snapshots.
-        key: the random key of the bootstrap over seeds.
-        confusion: for each norm (row) the mean margin ratio of its solutions in each norm (column).
-        located: from the position of the best norm to the exponents that fit best in its families; called only if its
-            limit may be named.
+    The arguments are fields of `Ranking`, the random key of the bootstrap over seeds, and the function `located` from
+    the position of the best norm to the exponents that fit best in its families. It is called only if the norm's limit
+    may be named.
     """
     ratio, (slopes, decades) = bootstrap(margin_ratio, key), trends(margin_ratio, steps)
     change = None if slopes is None else bootstrap(slopes, derive_key(key))
@@ -109,7 +88,7 @@ def weighed(
     if known is None:
         found = f"expected {limits.LEAST} snapshots in the last decade of steps, found {len(limits.window(steps))}"
         obeys = np.full(margin_ratio.shape[:2], np.nan)
-        return Weighed(ratio, change, decades, None, obeys, too_few(len(stalled)) or _open(found), ())
+        return Weighed(ratio, change, decades, None, obeys, too_few(len(stalled)) or undecided(found), ())
     known = known.clipped(-np.inf, 1.0)
     silent = {
         "stalled: rounding, floor or penalty outweigh the gradient": stalled,
@@ -123,8 +102,8 @@ def weighed(
     why = f"{quiet}, in {silent[quiet].sum()} of {len(stalled)} seeds"
     named = len(stalled) >= LEAST_SEEDS and limit.low.max() > CLOSE
     exponents = tuple(located(int(np.argmax(limit.mean)))) if named else ()
-    evidence = Evidence(obeys, float(tells.mean()), why, confusion, known.longer, exponents)
-    return Weighed(ratio, change, decades, limit, obeys, of(names, limit, evidence), exponents)
+    verdict = of(names, limit, obeys, float(tells.mean()), why, confusion, known.longer, exponents)
+    return Weighed(ratio, change, decades, limit, obeys, verdict, exponents)
 
 
 def _without_interval(estimate: Estimate) -> Estimate:
@@ -146,27 +125,16 @@ def trends(
     return ratio[:, :, recent] @ centred / (centred @ centred), reach
 
 
-class Evidence(NamedTuple):
-    """What a verdict rests on besides the limits.
-
-    Attributes:
-        obeys: 1 for a seed that obeys the norm, 0 for one that does not, NaN for one that does not tell.
-        tell: the share of seeds that say something about limits: saturated, not stalled, and with a growing norm.
-        quiet: why most of the others do not.
-        confusion: for each norm (row) the mean margin ratio of its solutions in each norm (column).
-        longer: how many times as many steps would tell, for a norm, a threshold of the ratio and a share of the seeds.
-        exponents: those that fit best in the families of the best norm.
-    """
-
-    obeys: Float[np.ndarray, "seeds norms"]
-    tell: float
-    quiet: str
-    confusion: Float[np.ndarray, "norms norms"]
-    longer: Callable[[int, float, float], float]
-    exponents: tuple[Exponent, ...] = ()
-
-
-def of(names: Sequence[str], limit: Estimate, evidence: Evidence) -> Verdict:
+def of(
+    names: Sequence[str],
+    limit: Estimate,
+    obeys: Float[np.ndarray, "seeds norms"],
+    tell: float,
+    quiet: str,
+    confusion: Float[np.ndarray, "norms norms"],
+    longer: Callable[[int, float, float], float],
+    exponents: Sequence[Exponent] = (),
+) -> Verdict:
     """Return the verdict on a run.
 
     A norm is named if nine in ten seeds obey it, the median of their limits has the largest value, and its interval
@@ -175,48 +143,47 @@ def of(names: Sequence[str], limit: Estimate, evidence: Evidence) -> Verdict:
     is its own. Norms whose intervals overlap are named together, if all lie above `CLOSE`. The verdict is "none" if
     nine in ten seeds do not obey any norm. All other cases are not decided.
 
-    Args:
-        names: the names of the norms.
-        limit: the median limits of the margin ratios, (norms,).
-        evidence: what else is known.
+    Besides fields of `Ranking`, `tell` is the share of seeds that say something about limits, `quiet` why most others
+    do not, and `longer` how many times as many steps would tell, by norm, threshold of the ratio and share of seeds.
     """
-    seeds, all_norms, obeys = len(evidence.obeys), range(len(names)), evidence.obeys
+    seeds, all_norms = len(obeys), range(len(names))
     if few := too_few(seeds):
         return few
-    if evidence.tell < MOST:
-        return _open(evidence.quiet)
+    if tell < MOST:
+        return undecided(quiet)
     best, follow, refuse = int(np.argmax(limit.mean)), (obeys == 1).sum(axis=0), (obeys == 0).sum(axis=0)
     if all(proportion(part[:, best]).low > FEW for part in (obeys == 1, obeys == 0)):
-        return _open(f"mixed: of {seeds} seeds, {follow[best]} obey {names[best]}, and {refuse[best]} do not")
+        return undecided(f"mixed: of {seeds} seeds, {follow[best]} obey {names[best]}, and {refuse[best]} do not")
     if (refuse >= MOST * seeds).all():
         return Verdict((), decided=True)
     certain = (follow >= MOST * seeds) & (limit.low > CLOSE)
     if not certain[best]:
         near = [f"{follow[k]} obey {names[k]} and {refuse[k]} do not" for k in all_norms if refuse[k] < MOST * seeds]
-        more = _longer(evidence.longer(best, CLOSE, MOST))
-        return _open(f"of {seeds} seeds, {'; '.join(near)}; others may end on either side of {CLOSE:g}{more}")
+        more = _longer(longer(best, CLOSE, MOST))
+        return undecided(f"of {seeds} seeds, {'; '.join(near)}; others may end on either side of {CLOSE:g}{more}")
     # Within a family the exponent tells norms apart better than their ratios.
-    read = {one.family: one for one in evidence.exponents}
-    apart = [
+    read = {one.family: one for one in exponents}
+    apart = {
         k
         for k in all_norms
-        if any(read[family].misses(place) for family, place in places(names[k]).items() if family in read)
-    ]
+        for family, place in places(names[k]).items()
+        if family in read and read[family].misses(place)
+    }
     reach = limit.low[best] - ROUNDING
     level = [k for k in all_norms if k == best or (limit.high[k] >= reach and k not in apart)]
     if unsure := [names[k] for k in level if not certain[k]]:
-        return _open(f"{', '.join(unsure)} cannot be told from {names[best]}, and may lie below {CLOSE:g}")
+        return undecided(f"{', '.join(unsure)} cannot be told from {names[best]}, and may lie below {CLOSE:g}")
     for k in (k for k in all_norms if k not in level and k not in apart):
-        if (needed := (1 + float(evidence.confusion[k, best])) / 2) >= limit.low[best]:
-            return _open(
+        if (needed := (1 + float(confusion[k, best])) / 2) >= limit.low[best]:
+            return undecided(
                 f"{names[best]} cannot be told from {names[k]}, whose solutions have a ratio of "
-                f"{evidence.confusion[k, best]:.4f} in it: this takes an interval above {needed:.4f}"
-                f"{_longer(evidence.longer(best, needed, 0.5))}"
+                f"{confusion[k, best]:.4f} in it: this takes an interval above {needed:.4f}"
+                f"{_longer(longer(best, needed, 0.5))}"
             )
     # A run whose limit may miss 1 may miss its exponent by as much.
-    if elsewhere := [str(one) for one in evidence.exponents if one.gap > 1 - limit.low[best]]:
-        return _open(f"{names[best]} comes nearest of these, but {' and '.join(elsewhere)} fits better")
-    if wide := [str(one) for one in evidence.exponents if not one.tells]:
+    if elsewhere := [str(one) for one in exponents if one.gap > 1 - limit.low[best]]:
+        return undecided(f"{names[best]} comes nearest of these, but {' and '.join(elsewhere)} fits better")
+    if wide := [str(one) for one in exponents if not one.tells]:
         return Verdict((names[best],), False, f"{names[best]}, or a norm near it: {'; '.join(wide)}")
     return Verdict(tuple(names[k] for k in sorted(level, key=lambda k: -limit.mean[k])), decided=True)
 
@@ -228,8 +195,9 @@ def _longer(times: float) -> str:
 
 def too_few(seeds: int) -> Verdict | None:
     """Return the verdict on fewer seeds than decide anything; None if there are enough."""
-    return _open(f"expected at least {LEAST_SEEDS} seeds, found {seeds}") if seeds < LEAST_SEEDS else None
+    return undecided(f"expected at least {LEAST_SEEDS} seeds, found {seeds}") if seeds < LEAST_SEEDS else None
 
 
-def _open(reason: str) -> Verdict:
+def undecided(reason: str) -> Verdict:
+    """Return the verdict on a run that does not decide."""
     return Verdict((), decided=False, reason=reason)

@@ -1,7 +1,6 @@
 """Attention in causal language modelling: texts, their selection problems (one per prefix), training and SVMs.
 
-Based on "Attention as an SVM in causal language modelling" (withdrawn ICLR 2024 submission), with its formulas
-corrected.
+Based on "Attention as an SVM in causal language modelling" (withdrawn ICLR 2024 submission), formulas corrected.
 """
 
 from jaxattn.language.choices import Candidates, Choices, compact, followers, of_text, prefix, vocabulary

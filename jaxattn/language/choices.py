@@ -20,18 +20,18 @@ Candidates = Callable[[Int[Array, "m n"], int], Float[Array, "m prefixes V"] | N
 
 
 class Choices(NamedTuple):
-    """The selection problems of a text, N of them, with shared word embeddings.
+    """The selection problems of a text, N of them, with shared word embeddings. A pytree; `vmap` adds batch axes.
 
     The query of input i is the embedding of `last[i]`. It attends to candidate words t, `counts[i, t]` times each, with
-    logits `e_t^T W e_last`. A pytree: `vmap` adds leading batch axes.
+    logits `e_t^T W e_last`.
 
     Attributes:
         E: embeddings of the words, (V, d).
         last: the last word of each prefix, (N,).
         next: the word after it, (N,).
-        weight: the weight of each input, (N,): 0 if it is excluded, more than 1 for several equal ones.
+        weight: of each input, (N,): 0 if it is excluded, more than 1 for several equal ones.
         counts: how often each word is a candidate, (N, V). Default: once each.
-        scores: the score of attention to each word, (N, V). Default: 1 for the next word and 0 for the others.
+        scores: of attention to each word, (N, V). Default: 1 for the next word and 0 for the others.
     """
 
     E: Float[Array, "*batch V d"]
@@ -61,7 +61,7 @@ class Choices(NamedTuple):
 
 
 def vocabulary(words: Int[Array, "m n"], V: int) -> None:
-    """Return None: each word is a candidate once, so attention is over the vocabulary, as in next-token prediction.
+    """Return None: each word is a candidate once, as in next-token prediction.
 
     Example:
         >>> own = language.of_text(jnp.eye(4), jnp.array([[0, 1, 2, 3]]), candidates=language.vocabulary)
@@ -89,8 +89,7 @@ def of_text(E: Any, words: Any, candidates: Candidates = vocabulary) -> Choices:
             within 0..V-1; no prefix with a selection.
 
     Example:
-        >>> own = language.of_text(jnp.eye(4), jnp.array([[0, 1, 2, 3]]))
-        >>> own.next.tolist()
+        >>> language.of_text(jnp.eye(4), jnp.array([[0, 1, 2, 3]])).next.tolist()
         [1, 2, 3]
     """
     E = as_array("E", E)
@@ -129,7 +128,7 @@ def followers(choices: Choices) -> Float[Array, "V V"]:
     """Return how often each word follows each other word in a text, (V, V): row a counts the words after a.
 
     Example:
-        >>> language.followers(text).shape  # how often each word follows each
+        >>> language.followers(text).shape
         (5, 5)
     """
     V = choices.E.shape[0]
@@ -140,11 +139,8 @@ def compact(choices: Choices) -> Choices:
     """Return the same choices with duplicate inputs merged, and embeddings in coordinates of their span.
 
     Weights of equal inputs are added, and excluded inputs removed. Embeddings become (V, V) with the same Gram matrix,
-    so risks and max-margin problems are unchanged except for the basis of W. It does not work under `jit`. Each lane of
-    a batch is padded with inputs of weight 0 to the longest lane.
-
-    Args:
-        choices: with any leading batch axes.
+    so risks and max-margin problems are unchanged except for the basis of W. It does not work under `jit`. Batch axes
+    may lead: each lane is padded with inputs of weight 0 to the longest lane.
 
     Raises:
         ValueError: choices with scores, which may differ between equal inputs.

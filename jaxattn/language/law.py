@@ -11,9 +11,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 __all__ = ["Markov"]
 
-# The number of halvings of the interval of log temperatures, and its ends: to the last digit of a double.
+# Halvings of the interval of log temperatures, and its ends; and the largest number of contexts of a table.
 _HALVINGS, _COLD, _HOT = 60, -20.0, 30.0
-# The largest number of contexts that a table may have.
 _MOST = 2**16
 
 
@@ -21,8 +20,8 @@ _MOST = 2**16
 class Markov:
     """A language in which the next word depends on the last `order` words only, with the same entropy in each context.
 
-    In a context the words have probabilities `softmax(b g)`, where g are standard normal numbers and b gives the
-    required entropy. The first `order` words of a sequence are uniform.
+    In a context the words have probabilities `softmax(b g)`, with g standard normal and b for the required entropy. The
+    first `order` words of a sequence are uniform.
 
     Attributes:
         V: the number of words.
@@ -52,7 +51,7 @@ class Markov:
         return self.V**self.order
 
     def table(self, key: PRNGKeyArray) -> Float[Array, "contexts V"]:
-        """Draw a language: the log probability of each word in each context, (contexts, V).
+        """Draw the log probability of each word in each context, (contexts, V).
 
         The words of a context are the digits of its number in base V, the last word being the lowest digit.
         """
@@ -80,8 +79,7 @@ class Markov:
 
     def _of_entropy(self, g: Float[Array, " V"]) -> Float[Array, " V"]:
         """Return the log probabilities, by bisection, since the entropy falls as b grows."""
-        # A large b multiplies rounding errors, so the largest number is made 0 exactly. Compiled code may compute g
-        # twice, with different last digits, and `b g - max(b g)` without rounding the product.
+        # A large b multiplies rounding errors, also those of g computed twice, so the largest number is made 0 exactly.
         top = jnp.argmax(g)
         g = jnp.where(jnp.arange(self.V) == top, 0.0, g - g[top])
 

@@ -35,10 +35,9 @@ def table(weights: Weights, choices: Choices) -> Float[Array, "V V"]:
 
 
 def logits(weights: Weights, choices: Choices) -> Float[Array, "N V"]:
-    """Return the logits of all words for each prefix, (N, V), whether or not they are candidates.
+    """Return the logits of all words, candidates or not, for each prefix, (N, V).
 
-    Raises:
-        ValueError: as in `table`.
+    Errors are those of `table`.
 
     Example:
         >>> language.logits(jnp.zeros((6, 6)), text).shape[1]
@@ -80,8 +79,7 @@ def counted(logits: Float[Array, "N V"], choices: Choices) -> Float[Array, "N V"
 def margins(weights: Weights, choices: Choices) -> Float[Array, "N V"]:
     """Return the next word's logit minus that of each other candidate, (N, V); inf elsewhere.
 
-    Raises:
-        ValueError: as in `table`.
+    Errors are those of `table`.
 
     Example:
         >>> bool(jnp.isfinite(language.margins(jnp.zeros((6, 6)), text)).any())
@@ -101,11 +99,8 @@ def risk(
 ) -> Float[Array, ""]:
     """Return the mean of `loss(sum_t p_it gamma_it)` over the prefixes, (): p the attention, gamma the scores.
 
-    With default scores the sum is the probability of the next word, and `losses.cross_entropy` gives the cross entropy
-    of next-token prediction.
-
-    Raises:
-        ValueError: as in `table`.
+    With default scores the sum is the probability of the next word, and the default loss that of next-token prediction.
+    Errors are those of `table`.
 
     Example:
         >>> float(language.risk(jnp.zeros((6, 6)), text))  # cross entropy, of five words alike
@@ -120,8 +115,7 @@ def risk(
 def squared_risk(weights: Weights, choices: Choices, *, attention: Attention = softmax) -> Float[Array, ""]:
     """Return the mean of `||sum_t p_it e_t - e_next||^2 / 2` over the prefixes, (): attention as regression.
 
-    Raises:
-        ValueError: as in `table`.
+    Errors are those of `table`.
 
     Example:
         >>> float(language.squared_risk(jnp.zeros((6, 6)), text)) > 0

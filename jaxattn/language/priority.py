@@ -1,14 +1,13 @@
 """Token-priority graphs of a text, and the two parts of the limit of next-token prediction (arXiv 2403.08081).
 
-Each last word k has a graph over the words. It has an edge from the next word of each input that ends with k to each
-other word of that input. Strongly connected components group the words. Training W with the log-loss separates
-components by a growing margin, along the Graph-SVM solution. Within a component the differences of logits converge to
-finite values, which minimize the log-loss restricted to the components.
+Each last word k has a graph over the words, with an edge from the next word of each input that ends with k to each
+other word of that input. Training W with the log-loss separates its strongly connected components by a growing margin,
+along the Graph-SVM solution. Within a component the differences of logits converge to finite values, which minimize the
+log-loss restricted to the components.
 
 With the candidates `vocabulary` all words that follow k form one component, and the two parts are those of
-`language.set_constraints` and `language.finite_constraints`.
-
-Functions take the choices of one text, and the `components` of its `edges`.
+`language.set_constraints` and `language.finite_constraints`. Functions take the choices of one text, and the
+`components` of its `edges`.
 """
 
 from __future__ import annotations
@@ -34,9 +33,7 @@ _STEPS = 60
 
 
 def edges(choices: Choices) -> Bool[Array, "V V V"]:
-    """Return the graphs of all last words, (V, V, V): whether graph k has an edge from word y to word t.
-
-    An edge means that some input ends with k, is followed by y, and contains t.
+    """Return whether graph k has an edge from word y to t, (V, V, V): an input ends with k, precedes y and contains t.
 
     Raises:
         ValueError: choices with scores, which define no single next word; words outside 0..V-1; an input that is not
@@ -57,10 +54,7 @@ def edges(choices: Choices) -> Bool[Array, "V V V"]:
 def components(edges: Bool[Any, "*batch V V V"]) -> Int[np.ndarray, "*batch V V"]:
     """Return the strongly connected component of each word in each graph, (V, V), named by the component's first word.
 
-    It does not work under `jit`, since the graphs are read, all at once.
-
-    Args:
-        edges: as returned by `edges`, with any leading batch axes.
+    The edges may have leading batch axes. It does not work under `jit`.
 
     Raises:
         ValueError: not truth values (..., V, V, V).
@@ -90,9 +84,8 @@ def constraints(choices: Choices, components: Int[Any, "V V"]) -> svm.Constraint
     """Return the constraints of the Graph-SVM.
 
     `(e_i - e_j)^T W e_k` is 0 within a component of graph k, and at least 1 along an edge from i to j between two
-    components. To save rows, each component is represented by its first word: rows relate first words to each other and
-    to the other words of their component. Constraints along a path of edges follow from those of its edges. The problem
-    is feasible for any text with linearly independent embeddings.
+    components. To save rows, first words of components are related to each other, and to the other words of their
+    component. The problem is feasible for any text with linearly independent embeddings.
 
     Raises:
         ValueError: as in `edges`; components of another shape than (V, V), or that are not words.
@@ -106,30 +99,20 @@ def constraints(choices: Choices, components: Int[Any, "V V"]) -> svm.Constraint
     """
     graphs, first = edges(choices), _checked(components, choices)
     E, V = choices.E, choices.E.shape[0]
-    member = jax.nn.one_hot(first, V, dtype=choices.E.dtype)
-    # Edges between components, as edges between their first words.
-    between = jnp.einsum("kia,kij,kjb->kab", member, graphs.astype(E.dtype), member) > 0
-    hard = between & ~jnp.eye(V, dtype=bool)[None]
-    equal = _together(first)
-    present = (hard | equal).reshape(V, V * V)
-    differences = (E[:, None, :] - E[None, :, :]).reshape(V * V, -1)
-    equal = equal.reshape(V, V * V)
-    return svm.Constraints(
-        jnp.where(present[:, :, None], differences[None], 0.0),
-        E,
-        targets=jnp.where(equal, 0.0, 1.0).astype(E.dtype),
-        equal=equal,
-        present=present,
-    )
+    member, different = jax.nn.one_hot(first, V, dtype=E.dtype), ~jnp.eye(V, dtype=bool)[None]
+    # Edges between components, as edges between their first words, (k, i, j).
+    hard = (jnp.einsum("kia,kij,kjb->kab", member, graphs.astype(E.dtype), member) > 0) & different
+    # A component's first word and another of its words.
+    equal = (first[:, None, :] == jnp.arange(V)[None, :, None]) & different
+    equal, present = equal.reshape(V, V * V), (hard | equal).reshape(V, V * V)
+    differences = jnp.where(present[:, :, None], (E[:, None, :] - E[None, :, :]).reshape(1, V * V, -1), 0.0)
+    return svm.Constraints(differences, E, jnp.where(equal, 0.0, 1.0).astype(E.dtype), equal, present)
 
 
 def cyclic(choices: Choices, components: Int[Any, "V V"]) -> Choices:
-    """Return the inputs restricted to words in the component of their next word: the cyclic part of the text.
+    """Return the inputs restricted to words in the component of their next word; weight 0 for one without another.
 
-    An input without another such word has weight 0.
-
-    Raises:
-        ValueError: as in `constraints`.
+    Errors are those of `constraints`.
 
     Example:
         >>> from jaxattn.language import priority
@@ -154,8 +137,7 @@ def finite_logits(choices: Choices, components: Int[Any, "V V"]) -> Float[Array,
 
     They are found by Newton's method on each graph, with damping based on the derivatives of the softmax.
 
-    Raises:
-        ValueError: as in `constraints`.
+    Errors are those of `constraints`.
 
     Example:
         >>> from jaxattn.language import priority
@@ -186,15 +168,12 @@ def finite_logits(choices: Choices, components: Int[Any, "V V"]) -> Float[Array,
 
 
 def finite_constraints(choices: Choices, components: Int[Any, "V V"], logits: Float[Array, "V V"]) -> svm.Constraints:
-    """Return the equations of the finite part: differences within a component equal those of `finite_logits`.
+    """Return the equations of the finite part: differences within a component equal those of logits.
 
-    The least-norm solution is W_fin, in the span of the `(e_i - e_j) e_k^T` within components; graphs without a cycle
-    contribute 0.
+    The logits are `finite_logits`, or others to match. The least-norm solution is W_fin, in the span of the
+    `(e_i - e_j) e_k^T` within components; graphs without a cycle contribute 0.
 
-    The logits are `finite_logits`, or others to match within components.
-
-    Raises:
-        ValueError: as in `constraints`.
+    Errors are those of `constraints`.
 
     Example:
         >>> from jaxattn.language import priority
@@ -208,21 +187,14 @@ def finite_constraints(choices: Choices, components: Int[Any, "V V"], logits: Fl
     return rows._replace(targets=jnp.where(rows.equal, targets, 0.0), present=rows.equal)
 
 
-def _together(first: Int[Array, "V V"]) -> Bool[Array, "V V V"]:
-    """Return which pairs (i, j) in graph k are a component's first word and another of its words, (k, i, j)."""
-    words = jnp.arange(first.shape[1])
-    return (first[:, None, :] == words[None, :, None]) & ~jnp.eye(len(words), dtype=bool)[None]
-
-
 def _check(choices: Choices) -> None:
     """Raise ValueError for choices that have no graph."""
     if choices.scores is not None:
         raise ValueError("choices: expected a next word of each input alone, found scores of all words")
-    V = choices.E.shape[0]
     if not (is_concrete(choices.last) and is_concrete(choices.next)):
         return
     for name in ("last", "next"):
-        check_words(name, getattr(choices, name), V)
+        check_words(name, getattr(choices, name), choices.E.shape[0])
     if choices.counts is not None and is_concrete(choices.counts) and is_concrete(choices.weight):
         counts = np.asarray(choices.counts)
         of_next = np.take_along_axis(counts, np.asarray(choices.next)[:, None], axis=1)[:, 0]

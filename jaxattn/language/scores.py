@@ -18,17 +18,10 @@ Head = Callable[[PRNGKeyArray, Float[Array, "V d"]], Float[Array, "d V"]]
 
 
 def close_scores(key: PRNGKeyArray, choices: Choices, delta: float) -> Choices:
-    """Return the same choices with scores 1 for the next word and uniform on [0, delta) for all other words.
-
-    Scores of non-optimal words are then within delta of each other, and equal for delta = 0.
-
-    Args:
-        key: the random key of the scores.
-        choices: the choices of one text, N prefixes and V words; existing scores are replaced.
-        delta: below 1, so that the next word has the largest score.
+    """Return the same choices of a text with scores 1 for the next word and uniform on [0, delta) for all other words.
 
     Raises:
-        ValueError: delta outside [0, 1).
+        ValueError: delta outside [0, 1), where the next word would not have the largest score.
 
     Example:
         >>> scored = language.close_scores(key, text, delta=0.0)
@@ -45,12 +38,8 @@ def dual_head(key: PRNGKeyArray, E: Float[Array, "V d"], delta: float = 0.0) -> 
     """Return a head that reads 1 in a word's own direction, and a number in [0, delta) in any other word's direction.
 
     `e_t^T h_w` is 1 for t = w and otherwise uniform on [0, delta), drawn once for each pair of words. With delta = 0
-    the head is the pseudoinverse of the embeddings, and all non-optimal tokens have equal scores.
-
-    Args:
-        key: the random key of the other words' scores.
-        E: linearly independent embeddings.
-        delta: below 1, so that a word's own direction gives the largest score.
+    the head is the pseudoinverse of the embeddings, and all non-optimal tokens have equal scores. The embeddings are
+    linearly independent.
 
     Raises:
         ValueError: delta outside [0, 1), or more words than dimensions.
@@ -70,17 +59,13 @@ def dual_head(key: PRNGKeyArray, E: Float[Array, "V d"], delta: float = 0.0) -> 
 
 
 def head_scores(choices: Choices, H: Float[Array, "d V"]) -> Choices:
-    """Return the same inputs with the scores that a fixed head reads; inputs without a selection get weight 0.
+    """Return the same inputs with the scores that a fixed head reads, of one direction per word.
 
     The score of a token is `h_w^T e_t` with w the next word, and the optimal token has the largest score (Definition
     3.9 of the withdrawn ICLR 2024 submission, label 1). Scores are rounded to about the square root of the precision,
     so that scores that differ only by rounding are equal. An input has weight 1 if its next word stands at exactly one
-    of several positions and has the largest score. It has weight 0 if several positions have the largest score, since
-    no optimal token is then unique (Assumption 3.10), or if the next word is not a candidate.
-
-    Args:
-        choices: the choices of one text, as returned by `of_text`; existing scores and weights are replaced.
-        H: one direction per word.
+    of several positions and has the largest score. Otherwise, as if several positions have it, no optimal token is
+    unique (Assumption 3.10).
 
     Raises:
         ValueError: a head of another shape than (d, V).

@@ -14,11 +14,8 @@ __all__ = ["constraints", "finite_constraints", "set_constraints", "soft"]
 def constraints(choices: Choices) -> svm.Constraints:
     """Return the hard constraints `(e_next - e_t)^T W e_last >= 1` for each prefix and each other candidate t.
 
-    If two prefixes with the same last word have different next words, their constraints contradict each other, and the
-    problem is infeasible.
-
-    Args:
-        choices: the choices of one text; `language.compact` gives the same problem with fewer rows.
+    The problem is infeasible if two prefixes with the same last word have different next words. `language.compact`
+    gives the same problem with fewer rows.
 
     Example:
         >>> status = svm.solve(language.constraints(language.compact(text))).status
@@ -48,14 +45,9 @@ def soft(choices: Choices, C: float = 10.0) -> svm.Constraints:
 def set_constraints(choices: Choices, selected: Bool[Array, "V V"]) -> svm.Constraints:
     """Return the constraints on `(e_s - e_t)^T W e_a`: at least 1 if s is selected and t is not, 0 if both are.
 
-    This is the Gen-SVM of 2308.16898 for the candidates `vocabulary`, with one group per query word a; a text with
-    several continuations has several words after a. If a single word is selected per query these are the rows of
-    `constraints`.
-
-    Args:
-        choices: the choices of one text.
-        selected: row a: the words that keep attention for query a, at least one. For cross entropy use
-            `followers(choices) > 0`, since its minimum has finite differences of their logits.
+    This is the Gen-SVM of 2308.16898 for the candidates `vocabulary`. If a single word is selected per query these are
+    the rows of `constraints`. Row a of `selected` has the words that keep attention for query a, at least one; for
+    cross entropy they are `followers(choices) > 0`, since its minimum has finite differences of their logits.
 
     Raises:
         ValueError: choices with counts, whose candidates may differ between prefixes with the same last word.
@@ -79,8 +71,7 @@ def finite_constraints(choices: Choices) -> svm.Constraints:
     """Return the equations of the finite part: logits of words after one word differ by the log ratio of their counts.
 
     Cross entropy has its minimum there. The least-norm solution is `W_fin` of 2308.16898 (section on multiple tokens),
-    which adds to the direction of `set_constraints`. A text without conflicts has no equations, and its finite part is
-    0.
+    which adds to the direction of `set_constraints`; 0 for a text without conflicts.
 
     Raises:
         ValueError: as in `set_constraints`.

@@ -21,7 +21,7 @@ __all__ = ["PairSlope", "input_slopes", "pair_slopes"]
 
 
 class PairSlope(NamedTuple):
-    """The gradient with respect to the logits of pairs, `exp(log_scale) * coefficients`, with risk and probability.
+    """The gradient with respect to the logits of pairs, `exp(log_scale) * coefficients`.
 
     Attributes:
         coefficients: (V, V); row a, column t: for the logit of word t with query word a.
@@ -45,10 +45,7 @@ def pair_slopes(
 ) -> PairSlopes:
     """Return the gradient as a function of step and logits; what does not depend on these is computed once.
 
-    Args:
-        choices: the choices of a text.
-        loss: a function of the attended score.
-        rule: how the gradient is formed; `gradients.direction` returns it up to the factor `exp(log_scale)`.
+    The loss is one of the attended score. The rule `gradients.direction` gives the gradient up to `exp(log_scale)`.
 
     Example:
         >>> of_pairs = language.pair_slopes(text)
@@ -61,7 +58,7 @@ def pair_slopes(
 
 
 def _of_followers(choices: Choices, loss: losses.Loss, rule: gradients.Rule) -> PairSlopes:
-    """Treat each query word as one input, whose risk is the weighted sum of the losses of the words that follow it."""
+    """Treat each query word as one input with the weighted sum of the losses of the words that follow it."""
     share = followers(choices._replace(weight=choices.share))
     V = len(share)
     of_each = jax.vmap(jax.vmap(jax.value_and_grad(loss)))
@@ -101,7 +98,7 @@ def input_slopes(
 ) -> Callable[[Int[Array, ""], Float[Array, "V V"]], tuple[Float[Array, "N V"], gradients.Slope]]:
     """Return the gradient before it is summed over prefixes with the same last word, (N, V), and the Slope.
 
-    Both are returned as one function of step and logits; the arguments are those of `pair_slopes`.
+    Both are one function of step and logits; the arguments are those of `pair_slopes`.
 
     Example:
         >>> own = language.of_text(jnp.eye(4), jnp.array([[0, 1, 0, 3]]), candidates=language.prefix)

@@ -51,27 +51,24 @@ def score_bound(choices: Choices, bend: float = 0.25, slope: float = 1.0) -> Flo
       mean is `Var u <= q (1 - q) r^2`, and `E |x - E x| <= 2 E x (1 - E x / b)`. For q <= 1/3 this is at most
       `2 q (1 - 2 q) r^2 <= r^2 / 4`, otherwise at most `b / 2 <= 2 r^2 / 9`; and `r^2 <= 2`.
 
-    Args:
-        choices: the choices of one text.
-        bend: a bound of the absolute second derivative of the loss. Default: 1/4, for the logistic loss.
-        slope: a bound of the absolute first derivative of the loss. Default: 1, for the logistic loss.
+    `bend` and `slope` bound the absolute second and first derivatives of the loss; the defaults are the logistic ones.
 
     Example:
         >>> scored = language.close_scores(key, text, delta=0.0)
         >>> float(language.score_bound(scored)) > 0
         True
     """
-    lowest = jnp.min(jnp.where(_candidates(choices), choices.worth, jnp.inf), axis=-1)
-    highest = jnp.max(jnp.where(_candidates(choices), choices.worth, -jnp.inf), axis=-1)
-    return _bound(choices, _of_range(highest - lowest, bend, slope))
+    seen, worth = _candidates(choices), choices.worth
+    D = jnp.max(jnp.where(seen, worth, -jnp.inf), axis=-1) - jnp.min(jnp.where(seen, worth, jnp.inf), axis=-1)
+    return _bound(choices, bend * D**2 / 8 + slope * D / 4)
 
 
 def squared_bound(choices: Choices) -> Float[Array, ""]:
     """Return a Lipschitz constant of the gradient of `squared_risk`, ().
 
     With D the largest distance between two candidates, c_i = 3 D^2 / 8. Along any unit vector v, the attended embedding
-    `E e` is a score with values `v . e_t` in an interval of length D, and the residual is at most D long. The bound is
-    therefore that of `score_bound` for a loss with second derivative 1 and first derivative at most D.
+    `E e` is a score with values `v . e_t` in an interval of length D, and the residual is at most D long: the bound is
+    that of `score_bound` for a loss with second derivative 1 and first derivative at most D.
 
     Example:
         >>> float(language.squared_bound(text)) > 0
@@ -83,11 +80,7 @@ def squared_bound(choices: Choices) -> Float[Array, ""]:
     # The next word of an input that is not excluded is a candidate.
     both = seen[:, :, None] & seen[:, None, :]
     D = jnp.max(jnp.where(both, apart[None, :, :], 0.0), axis=(1, 2))
-    return _bound(choices, _of_range(D, jnp.ones(()), D))
-
-
-def _of_range(D: Float[Array, " N"], bend: float | Array, slope: float | Array) -> Float[Array, " N"]:
-    return bend * D**2 / 8 + slope * D / 4
+    return _bound(choices, D**2 / 8 + D * D / 4)
 
 
 def _candidates(choices: Choices) -> Array:

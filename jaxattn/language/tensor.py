@@ -3,8 +3,7 @@
 With rows stacked, `vec(A1 X A2^T) = (A1 kron A2) vec(X)` are the scores of a sequence: A1 has the embeddings of the
 query positions, A2 those of the positions attended to, and X is `W^T` in this library's notation (withdrawn ICLR 2024
 submission, section 1 and Definitions 3.1 to 3.3). The paper gives the diagonal matrix D(X), which divides exponentials
-by their sums, a wrong size. There is one sum for each row, that is, for each query position, here over the positions up
-to it.
+by their sums, a wrong size: there is one sum for each query position, here over the positions up to it.
 
 The Kronecker matrix of n positions has n^2 d^2 entries per sequence, while the matrix form needs n d + n^2.
 """
@@ -24,12 +23,7 @@ __all__ = ["Slope", "attention", "kronecker", "slope", "squared_slope", "stacked
 
 
 class Slope(NamedTuple):
-    """A risk and its gradient.
-
-    Attributes:
-        value: ().
-        gradient: the gradient with respect to x, (d^2,).
-    """
+    """A risk, (), and its gradient with respect to x, (d^2,)."""
 
     value: Float[Array, ""]
     gradient: Float[Array, " dd"]
@@ -65,10 +59,6 @@ def kronecker(A1: Float[Array, "n d"], A2: Float[Array, "k d"]) -> Float[Array, 
 def attention(x: Float[Array, " dd"], whole: Float[Array, "nn dd"]) -> Float[Array, "n n"]:
     """Return the causal attention `D(X)^-1 exp((A1 kron A2) x)`, (n, n): row i sees the positions up to i.
 
-    Args:
-        x: the weights, as returned by `stacked`.
-        whole: A1 kron A2 of one sequence.
-
     Example:
         >>> from jaxattn.language import tensor
         >>> tensor.attention(jnp.zeros(4), tensor.kronecker(jnp.ones((3, 2)), jnp.ones((3, 2))))[1].tolist()
@@ -88,13 +78,8 @@ def slope(
 ) -> Slope:
     """Return `language.risk` with the candidates `language.prefix`, and its gradient, by explicit formulas.
 
-    A prefix that does not contain its next word, or contains no other word, is excluded, as in `language.of_text`.
-
-    Args:
-        x: the weights, as returned by `stacked`.
-        E: embeddings of the words.
-        words: m sequences of n words.
-        loss: a function of the attention to the next word.
+    The weights x are `stacked`; the loss is one of the attention to the next word. A prefix that does not contain its
+    next word, or contains no other word, is excluded, as in `language.of_text`.
 
     Example:
         >>> from jaxattn.language import tensor
@@ -112,9 +97,7 @@ def slope(
 
 
 def squared_slope(x: Float[Array, " dd"], E: Float[Array, "V d"], words: Int[Array, "m n"]) -> Slope:
-    """Return `language.squared_risk` with the candidates `language.prefix`, and its gradient, by explicit formulas.
-
-    The arguments are those of `slope`.
+    """Return `language.squared_risk` and its gradient as `slope` does `language.risk`.
 
     Example:
         >>> from jaxattn.language import tensor

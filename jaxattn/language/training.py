@@ -2,7 +2,7 @@
 
 The gradient of any risk of the logits is `sum_at G_at e_t e_a^T`: one number per pair of words, for any d and any
 length of the text. If W starts as such a sum it stays one, and its logits move by `K G K`, K the Gram matrix of the
-embeddings. Any other part of the start does not affect the logits and is not changed by descent.
+embeddings. Any other part of the start neither affects the logits nor changes.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ class TextRun(NamedTuple):
 
     Attributes:
         pairs: the coefficients C after the last update, (V, V): `W = sum_at C_at e_t e_a^T` (see `weights`).
-        snapshots: the coefficients at the snapshot steps, (snapshots, V, V); the entry of step k is read after k
-            updates.
+        snapshots: the coefficients after the steps of the snapshots, (snapshots, V, V).
         probability: the mean over prefixes of the attention to the next word, (steps,).
         loss: the risk, (steps,).
         gradient_norm: the Frobenius norm of the gradient with respect to W, (steps,).
@@ -79,13 +78,13 @@ def train(
     """Train a free W on one text. Pure; works under `jit` and `vmap`.
 
     Args:
-        choices: the choices of one text, without batch axes.
+        choices: of one text, without batch axes.
         start: the coefficients of the initial W, as in `weights`. Default: W = 0.
         optimizer: `descent.normalized_gd`, `descent.gd` or an exact version of these. Default: `normalized_gd(0.1)`.
         steps: the number of updates.
         snapshots: the steps after which the coefficients are kept, increasing, within 0..steps.
         record_every: the number of steps from one entry of the series to the next.
-        loss: a function of the attended score.
+        loss: of the attended score.
 
     Raises:
         ValueError: an optimizer that does not move W along its gradient, steps or record_every < 1, snapshots out of
@@ -112,8 +111,8 @@ def train_batch(
 ) -> TextRun:
     """Train a batch of texts with one leading axis, in parts of bounded memory. Arguments and errors as in `train`.
 
-    Lane i equals the result of `train` for it alone, to rounding; differences grow if normalized steps oscillate about
-    a finite minimum. Returns a TextRun of NumPy arrays with the batch axis first.
+    Returns NumPy arrays with the batch axis first. Lane i equals the result of `train` for it alone, to rounding;
+    differences grow if normalized steps oscillate about a finite minimum.
 
     Example:
         >>> texts = jax.tree.map(lambda leaf: leaf[None], text)
@@ -128,11 +127,7 @@ def train_batch(
 
 
 def _start_of(start: Any, choices: Choices) -> Float[Array, "*batch V V"]:
-    """Return the coefficients of the start; zeros if it is None.
-
-    Raises:
-        ValueError: they have another shape than the pairs of words.
-    """
+    """Return the coefficients of the start, zeros for None; raise ValueError if they are not of pairs of words."""
     E = choices.E
     expected = (*E.shape[:-1], E.shape[-2])
     start = jnp.zeros(expected, E.dtype) if start is None else jnp.asarray(start, E.dtype)
@@ -149,7 +144,7 @@ def _prepared(
     loss: losses.Loss,
     dtype: Any,
 ) -> tuple[Any, Int[Array, " snapshots"], Callable[..., TextRun]]:
-    """Check the arguments; return the optimizer's state, the snapshots, and the training function."""
+    """Return the optimizer's state, the snapshots, and the training function, for arguments that are checked."""
     kept = stepping.checked(steps, record_every, snapshots)
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
     if along(optimizer.update) is None:

@@ -16,6 +16,14 @@ P = np.random.default_rng(0).normal(size=(T, d))
 RULE = descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
 
 
+def free():
+    return instances.stacked([instances.free(i) for i in range(SEEDS)])
+
+
+def ranked(run, model=None):
+    return bias.rank(run, instances.problems(SEEDS), ("frobenius",), model=model)
+
+
 def trained(model, start=None, **given):
     given = {"optimizer": RULE, "steps": 2000, "snapshots": (200, 600, 2000)} | given
     start = jnp.zeros((SEEDS, d, d)) if start is None else start
@@ -51,7 +59,7 @@ def test_factors_of_a_function_are_posed_by_their_product():
     start = instances.stacked([instances.factored(i) for i in range(SEEDS)])
     run = trained(shifted, start, steps=20, snapshots=(10, 20))
     assert isinstance(run.weights, Factored)
-    ranking = bias.rank(run, instances.problems(SEEDS), ("frobenius",), model=shifted)
+    ranking = ranked(run, shifted)
     as_W = run._replace(weights=np.asarray(run.weights.W), snapshots=np.asarray(run.snapshots.W))
     expected = bias.rank(as_W, instances.problems(SEEDS), ("frobenius",), model=models.key_only(P))
     assert_close(ranking.margin_ratio, expected.margin_ratio, rtol=1e-6)
@@ -84,7 +92,7 @@ def test_hidden_tokens_are_no_rivals(how):
     run = trained(model, steps=20, snapshots=(5, 20))
     present = np.broadcast_to(SEEN, problems.X.shape[:-1])
     expected = bias.rank(run, Problem(**problems.arrays, present=present), ("frobenius",), model=models.plain)
-    found = bias.rank(run, problems, ("frobenius",), model=model)
+    found = ranked(run, model)
     assert found.counts == expected.counts
     assert_close(found.margin_ratio, expected.margin_ratio, rtol=1e-6)
     assert_close(found.probability, expected.probability, rtol=1e-9)
@@ -97,17 +105,17 @@ def test_logits_that_are_not_linear_are_refused_however_tokens_are_hidden(how):
 
     run = trained(curved, steps=20, snapshots=(5, 20))
     with pytest.raises(ValueError, match=r"^model: expected logits that are linear in W"):
-        bias.rank(run, instances.problems(SEEDS), ("frobenius",), model=curved)
+        ranked(run, curved)
 
 
 @pytest.mark.slow
 def test_heads_are_held_against_the_joint_problem():
     """Its Frobenius optimum has every head's own, as its rows share no entry."""
     model, problems = models.summed(2), instances.problems(SEEDS)
-    run = trained(model, (jnp.zeros((SEEDS, d, d)), instances.stacked([instances.free(i) for i in range(SEEDS)])))
-    joint = bias.rank(run, problems, ("frobenius",))
+    run = trained(model, (jnp.zeros((SEEDS, d, d)), free()))
+    joint = ranked(run)
     heads = [run._replace(weights=run.weights[h], snapshots=run.snapshots[h]) for h in range(2)]
-    alone = [bias.rank(head, problems, ("frobenius",), model=models.plain) for head in heads]
+    alone = [ranked(head, models.plain) for head in heads]
     assert joint.seeds.tolist() == alone[0].seeds.tolist() == alone[1].seeds.tolist()
     # Each head's ratio bounds the joint one, which is lost where the heads' margins differ.
     assert (joint.margin_ratio <= np.maximum(alone[0].margin_ratio, alone[1].margin_ratio) + 1e-6).all()
@@ -119,7 +127,7 @@ def test_heads_are_held_against_the_joint_problem():
     W = [np.stack([of_selected(h, i).W for i in range(SEEDS)]) for h in range(2)]
     planted = tuple(np.asarray([10.0, 30.0, 100.0])[None, :, None, None] * one[:, None] for one in W)
     runs = run._replace(weights=tuple(one[:, -1] for one in planted), snapshots=planted)
-    np.testing.assert_allclose(bias.rank(runs, problems, ("frobenius",)).margin_ratio, 1, atol=1e-7)
+    np.testing.assert_allclose(ranked(runs).margin_ratio, 1, atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +138,9 @@ def test_heads_are_held_against_the_joint_problem():
     ],
 )
 def test_a_model_without_a_matrix_is_refused(model, message):
-    run = trained(model, instances.stacked([instances.free(i) for i in range(SEEDS)]), steps=20, snapshots=(10, 20))
+    run = trained(model, free(), steps=20, snapshots=(10, 20))
     with pytest.raises(ValueError, match=message):
-        bias.rank(run, instances.problems(SEEDS), ("frobenius",), model=model)
+        ranked(run, model)
 
 
 def test_parameters_that_are_no_matrix_are_refused():
@@ -141,7 +149,7 @@ def test_parameters_that_are_no_matrix_are_refused():
 
     run = trained(of_a_pair, (jnp.zeros((SEEDS, d, d)),) * 2, steps=20, snapshots=(10, 20))
     with pytest.raises(ValueError, match=r"model: expected one whose parameters are W, \(d, d\), or Factored"):
-        bias.rank(run, instances.problems(SEEDS), ("frobenius",), model=of_a_pair)
+        ranked(run, of_a_pair)
 
 
 def scaled(params, problem):
@@ -160,10 +168,6 @@ def first_of(params):
     return params[0]
 
 
-def free():
-    return instances.stacked([instances.free(i) for i in range(SEEDS)])
-
-
 def planted(params):
     """A run whose snapshots are these parameters at two steps."""
     snapshots = jax.tree.map(lambda leaf: np.stack([np.asarray(leaf)] * 2, axis=1), params)
@@ -175,16 +179,16 @@ def test_a_matrix_trained_with_its_temperature_is_ranked():
     start = {"W": jnp.zeros((SEEDS, d, d)), "log_scale": jnp.linspace(0.0, 1.0, SEEDS)}
     run, problems = trained(model, start, steps=20, snapshots=(5, 20)), instances.problems(SEEDS)
     assert (run.weights["log_scale"] > start["log_scale"]).all()
-    ranking = bias.rank(run, problems, ("frobenius",))
+    ranking = ranked(run)
     # A scale changes no margin ratio.
     alone = run._replace(weights=run.weights["W"], snapshots=run.snapshots["W"], rule=None)
-    expected = bias.rank(alone, problems, ("frobenius",))
+    expected = ranked(alone)
     assert_close(ranking.margin_ratio, expected.margin_ratio, rtol=1e-6)
     probabilities = jax.nn.softmax(jax.vmap(scaled)(run.weights, problems), axis=-1)
     assert_close(ranking.probability[:, -1], probabilities.max(axis=-1).min(axis=-1), rtol=1e-9)
     # Not even one at which a norm's square overflows.
     extreme = planted(run.weights | {"log_scale": jnp.full(SEEDS, 400.0)})
-    ratios = bias.rank(extreme, problems, ("frobenius",), model=model).margin_ratio
+    ratios = ranked(extreme, model).margin_ratio
     assert_close(ratios[..., -1], expected.margin_ratio[..., -1], rtol=1e-6)
 
 
@@ -194,8 +198,8 @@ def test_a_matrix_beside_trained_positions_is_ranked_with_their_last_values(is_f
     run = planted((W, np.broadcast_to(P, (SEEDS, *P.shape))))
     # Other positions before the end change nothing.
     run.snapshots[1][:, 0] = 7.0
-    ranking = bias.rank(run, instances.problems(SEEDS), ("frobenius",), model=models.Logits(with_positions, first_of))
-    expected = bias.rank(planted(W), instances.problems(SEEDS), ("frobenius",), model=models.key_only(P))
+    ranking = ranked(run, models.Logits(with_positions, first_of))
+    expected = ranked(planted(W), models.key_only(P))
     assert_close(ranking.margin_ratio, expected.margin_ratio, rtol=1e-6)
     assert_close(ranking.probability, expected.probability, rtol=1e-9)
 
@@ -212,19 +216,15 @@ def test_a_matrix_beside_trained_positions_is_ranked_with_their_last_values(is_f
 def test_what_is_none_of_the_parameters_is_refused(matrix, message):
     run = planted((free(), np.broadcast_to(P, (SEEDS, *P.shape))))
     with pytest.raises(ValueError, match=f"^model: expected .*{message}"):
-        bias.rank(run, instances.problems(SEEDS), ("frobenius",), model=models.Logits(with_positions, matrix))
+        ranked(run, models.Logits(with_positions, matrix))
 
 
 @pytest.mark.parametrize("lost", [0, 3])
 def test_a_diverged_seed_of_a_function_is_excluded(lost):
     params = {"W": np.array(free()), "log_scale": np.zeros(SEEDS)}
-    expected = bias.rank(
-        planted(params), instances.problems(SEEDS), ("frobenius",), model=models.Logits(scaled, matrix_of)
-    )
+    expected = ranked(planted(params), models.Logits(scaled, matrix_of))
     params["log_scale"][lost] = np.nan
-    ranking = bias.rank(
-        planted(params), instances.problems(SEEDS), ("frobenius",), model=models.Logits(scaled, matrix_of)
-    )
+    ranking = ranked(planted(params), models.Logits(scaled, matrix_of))
     assert ranking.counts["diverged"] == 1
     others = expected.seeds != lost
     np.testing.assert_array_equal(ranking.seeds, expected.seeds[others])

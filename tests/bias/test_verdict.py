@@ -37,7 +37,7 @@ FIRST, NO_NORM = seeds((100, 0), (0, 100), (0, 100)), seeds(*[(0, 100)] * 3)
 
 def judged(limit, **given) -> verdict.Verdict:
     evidence = {"obeys": FIRST, "tell": 1.0, "quiet": "", "confusion": APART, "longer": lambda *_: 1.0}
-    return verdict.of(NAMES, limit, verdict.Evidence(**(evidence | given)))
+    return verdict.of(NAMES, limit, **(evidence | given))
 
 
 def exponent(low, high) -> Exponent:
@@ -137,10 +137,8 @@ def test_a_verdict_names_the_norms_or_why_there_is_none(given, found):
 
 def test_a_member_of_the_family_that_the_exponent_excludes_is_not_named_with_the_norm():
     names, limit = ("frobenius", "l_1.75", "l_1.99"), estimate([0.998, 0.997, 0.996])
-    evidence = verdict.Evidence(
-        seeds(*[(100, 0)] * 3), 1.0, "", np.ones((3, 3)), lambda *_: 1.0, (exponent(1.95, 2.05),)
-    )
-    assert verdict.of(names, limit, evidence).norms == ("frobenius", "l_1.99")
+    evidence = seeds(*[(100, 0)] * 3), 1.0, "", np.ones((3, 3)), lambda *_: 1.0, (exponent(1.95, 2.05),)
+    assert verdict.of(names, limit, *evidence).norms == ("frobenius", "l_1.99")
 
 
 STEPS = np.array([10, 100, 200, 500, 1000])

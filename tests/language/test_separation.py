@@ -13,37 +13,17 @@ from tests.language import texts
 from tests.language.texts import CANDIDATES, N, V, d
 
 
-@pytest.fixture(scope="module", params=CANDIDATES)
-def choices(request):
-    """A text of the shared shape, with either kind of candidates."""
-    return texts.drawn(request.param)
-
-
 def test_there_is_a_row_for_every_prefix_and_other_candidate(choices):
     rows = language.constraints(choices)
     E, present = np.asarray(choices.E), np.asarray(rows.present)
     assert rows.differences.shape == (N, V, d)
     assert rows.targets is rows.equal is rows.penalty is None
-    number = 0
+    np.testing.assert_array_equal(rows.queries, E[choices.last])
     for i in range(N):
-        last, following = int(choices.last[i]), int(choices.next[i])
-        candidates = set(texts.positions(choices, i)) if choices.weight[i] > 0 else set()
-        np.testing.assert_array_equal(rows.queries[i], E[last])
-        for t in range(V):
-            asked = t in candidates - {following}
-            assert bool(present[i, t]) is asked
-            np.testing.assert_array_equal(rows.differences[i, t], E[following] - E[t] if asked else np.zeros(d))
-            number += asked
-    assert number == np.sum(present) > 0
-
-
-def test_margins_of_the_rows_are_those_of_the_choices(choices):
-    W = texts.matrix()
-    rows = language.constraints(choices)
-    ours, theirs = language.margins(W, choices), svm.margins(rows, W)
-    present = np.asarray(rows.present)
-    np.testing.assert_allclose(np.asarray(ours)[present], np.asarray(theirs)[present], rtol=1e-12)
-    assert np.all(np.asarray(ours)[~present] == np.inf)
+        assert np.flatnonzero(present[i]).tolist() == texts.others(choices, i)
+    expected = np.where(present[:, :, None], E[choices.next][:, None] - E, 0.0)
+    np.testing.assert_array_equal(rows.differences, expected)
+    assert present.any()
 
 
 def test_a_text_without_a_conflict_has_a_certified_solution():

@@ -12,7 +12,7 @@ from jaxattn import descent, language, losses
 from jaxattn.descent import gradients
 from tests.instances import assert_close, lane
 from tests.language import texts
-from tests.language.texts import CANDIDATES, N, V, d, weighted
+from tests.language.texts import CANDIDATES, N, V, weighted
 
 STEPS = 50
 ALL = range(STEPS + 1)
@@ -114,6 +114,8 @@ def run(request):
     """A run that keeps its weights after every step, and the same by automatic differentiation."""
     candidates, name = request.param
     choices = weighted(texts.drawn(candidates))
+    # Some prefixes are excluded, others count several times.
+    assert candidates == "vocabulary" or choices.weight.min() == 0
     found = language.train(choices, optimizer=OPTIMIZERS[name], steps=STEPS, snapshots=ALL)
     return choices, found, naive(choices, losses.cross_entropy, STEP_OF[name])
 
@@ -149,30 +151,6 @@ def test_fewer_snapshots_and_entries_are_some_of_all():
     for name in ("probability", "loss", "gradient_norm"):
         assert_close(getattr(some, name), getattr(every, name)[::7])
     assert language.train(choices, steps=STEPS).snapshots.shape == (0, V, V)
-
-
-@pytest.mark.parametrize("rule", ["normalized", pytest.param("free", marks=pytest.mark.slow)])
-def test_inputs_that_are_left_out_change_nothing(rule):
-    choices = texts.drawn("prefix")
-    kept = choices.weight > 0
-    assert not kept.all()
-    other = choices._replace(
-        last=jnp.where(kept, choices.last, 0),
-        next=jnp.where(kept, choices.next, 0),
-        counts=jnp.where(kept[:, None], jnp.asarray(choices.counts), 1.0),
-    )
-    both = [language.train(c, optimizer=OPTIMIZERS[rule], steps=STEPS, snapshots=ALL) for c in (choices, other)]
-    for leaf in jax.tree.leaves(both[0]):
-        assert np.isfinite(leaf).all()
-    assert_close(both[0], both[1])
-
-
-def test_an_input_that_counts_twice_is_two_of_them():
-    choices = texts.drawn()
-    twice = jax.tree.map(lambda leaf: leaf if leaf is choices.E else jnp.concatenate([leaf, leaf[:1]]), choices)
-    heavy = choices._replace(weight=choices.weight.at[0].set(2.0))
-    one, other = (language.train(c, steps=STEPS) for c in (twice, heavy))
-    assert_close(one, other, rtol=1e-10)
 
 
 def test_the_exact_direction_goes_on_where_the_loss_has_underflowed():
@@ -267,11 +245,7 @@ def test_arguments_out_of_range_are_refused(arguments, message):
 
 def test_weights_are_sums_over_pairs_of_words():
     choices, pairs = texts.drawn(), texts.matrix(2, V)
-    W, E = np.zeros((d, d)), np.asarray(choices.E)
-    for a in range(V):
-        for t in range(V):
-            W += float(pairs[a, t]) * np.outer(E[t], E[a])
-    assert_close(language.weights(pairs, choices).W, W)
+    assert_close(language.weights(pairs, choices).W, np.einsum("at,td,ae->de", pairs, choices.E, choices.E))
 
 
 def test_a_start_is_gone_on_from():

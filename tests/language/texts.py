@@ -69,6 +69,11 @@ def positions(choices: Choices, i: int) -> np.ndarray:
     return np.repeat(np.arange(V), counts)
 
 
+def others(choices: Choices, i: int) -> list[int]:
+    """The candidate words of an input other than its next word, in order; none if it is excluded."""
+    return sorted(set(positions(choices, i).tolist()) - {int(choices.next[i])}) if choices.weight[i] > 0 else []
+
+
 def single(tree):
     """The same in 32 bits, whole numbers too."""
     return jax.tree.map(lambda leaf: leaf.astype(np.float32 if leaf.dtype == np.float64 else np.int32), tree)

@@ -1,12 +1,11 @@
 """The max-margin problems of attention and head trained together: unrelaxed, relaxed, and in between, with offsets.
 
 With v of norm r along the max-margin classifier of the selected tokens, input i has the label margin `r m_i`, and W of
-norm R the token margins `R a_it`. Row (i, t) contributes about `exp(-r m_i - R a_it)` to the risk, so that for `r / R =
+norm R the token margins `R a_it`. Row (i, t) contributes about `exp(-r m_i - R a_it)` to the risk, so for `r / R =
 ratio` the direction of W maximizes the smallest `a_it + ratio m_i`. This is the SVM of smallest norm with targets
 `max(0, 1 - kappa (m_i - m))`, where m is the smallest `m_i` and `kappa = ratio ||W||` for its solution W. At ratio 0
-all targets are 1; at ratio infinity those of inputs that are not support vectors of v are 0, which is the relaxed
-problem of 2306.13596. (With a target below 0 the input would select another token and lose its label margin, so targets
-are at least 0.)
+all targets are 1. At ratio infinity those of inputs that are not support vectors of v are 0: the relaxed problem of
+2306.13596. (An input with a target below 0 would select another token and lose its label margin.)
 """
 
 from __future__ import annotations
@@ -39,15 +38,9 @@ _ROUNDS, _EXACT = 40, 1e-6
 
 
 class Solutions(NamedTuple):
-    """The certified solutions of a batch of problems.
+    """The max-margin classifier v of the selected tokens, and W of the three problems.
 
-    Attributes:
-        v: the max-margin classifier of the selected tokens.
-        W: of the three problems of W.
-        support: whether an input is a support vector of v.
-        excess: its label margin minus the smallest one, for v of norm 1.
-        solved: whether v and all W are certified optimal.
-        infeasible: whether one of them has no solution.
+    An input that is no support vector of v has an `excess`, its label margin minus the smallest one, for v of norm 1.
     """
 
     v: Float[np.ndarray, "seed d"]
@@ -67,20 +60,12 @@ def label_constraints(problem: Problem, alpha: Int[Array, " n"]) -> svm.Constrai
 def solve(
     problems: Problem, alpha: Int[np.ndarray, "seed n"], ratio: Float[np.ndarray, " seed"], solver: svm.Solver | None
 ) -> Solutions:
-    """Solve and certify the problems of v and W for the tokens alpha.
-
-    Args:
-        problems: a batch.
-        alpha: the selected tokens.
-        ratio: `||v|| / ||W||`, positive.
-        solver: for all problems; each norm's default if None.
-    """
+    """Solve and certify the problems of v and W for the tokens alpha, and for a positive ratio `||v|| / ||W||`."""
     head = svm.solve_batch(batch.over_seeds(label_constraints, problems, alpha), solver=solver)
     v, duals = np.asarray(head.W)[:, :, 0], np.asarray(head.duals)[:, :, 0]
     margins = batch.over_seeds(_margins, problems, alpha, v)
-    largest = duals.max(axis=1, keepdims=True)
     excess = margins - margins.min(axis=1, keepdims=True)
-    support = (duals > _SUPPORT * largest) | (excess <= _SUPPORT)
+    support = (duals > _SUPPORT * duals.max(axis=1, keepdims=True)) | (excess <= _SUPPORT)
     excess = np.where(support, 0.0, excess)
     rows = batch.over_seeds(svm.token_constraints, problems, alpha)
     shape = np.shape(rows.differences)[:3]
@@ -90,14 +75,14 @@ def solve(
 
     plain, relaxed = of(np.ones_like(excess)), of(support.astype(float))
     offset, exact = _with_offsets(of, excess, ratio, _length(plain), _length(relaxed))
-    all_status = np.stack([head.status, *(one.status for one in (plain, relaxed, offset))], axis=1)
+    status = np.stack([head.status, plain.status, relaxed.status, offset.status], axis=1)
     return Solutions(
         v=v,
         W=np.stack([np.asarray(one.W) for one in (plain, relaxed, offset)], axis=1),
         support=support,
         excess=excess,
-        solved=(all_status == svm.Status.OPTIMAL).all(axis=1) & exact,
-        infeasible=(all_status[:, :2] == svm.Status.INFEASIBLE).any(axis=1),
+        solved=(status == svm.Status.OPTIMAL).all(axis=1) & exact,
+        infeasible=(status[:, :2] == svm.Status.INFEASIBLE).any(axis=1),
     )
 
 
@@ -149,18 +134,14 @@ def direction_errors(
     snapshots: Float[Array, "snapshot d d"], heads: Float[Array, "snapshot d"], W: Float[Array, "problem d d"], v: Array
 ) -> tuple[Float[Array, "problem snapshot"], Float[Array, " snapshot"]]:
     """Return 1 - cos of W and every solution, and of v and its own, at every snapshot."""
-
-    def off(A: Float[Array, "a b"], B: Float[Array, "a b"]) -> Float[Array, ""]:
-        return 1 - metrics.correlation(A, B)
-
-    of_W = jax.vmap(jax.vmap(off, in_axes=(0, None)), in_axes=(None, 0))(snapshots, W)
-    return of_W, jax.vmap(off, in_axes=(0, None))(heads[:, :, None], v[:, None])
+    along = jax.vmap(metrics.correlation, in_axes=(0, None))
+    return 1 - jax.vmap(along, in_axes=(None, 0))(snapshots, W), 1 - along(heads[:, :, None], v[:, None])
 
 
 def of_support(run: xarray.Dataset) -> tuple[xarray.Dataset, xarray.Dataset, dict[str, int]]:
     """Return the `mixed` seeds, some of whose inputs are no support vectors of v, the others, `whole`, and both counts.
 
-    Where there are none of a kind, it is one seed of zeros, whose estimates are 0 and decide nothing.
+    For a kind without seeds it is one seed of zeros, whose estimates are 0 and decide nothing.
     """
     whole = run["support"].values.all(axis=1)
     kinds = [run.isel(seed=k) if k.any() else xarray.zeros_like(run.isel(seed=[0])) for k in (~whole, whole)]

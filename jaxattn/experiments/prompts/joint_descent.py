@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,8 +29,8 @@ _SOURCE = Source("arXiv 2306.13596", "section on training p and v together, as r
 _P, _W = "p and v, tau = 1", "W and v, tau = 1"
 # W with all temperatures of the logits.
 _ALL_W = (_W, "W and v, tau = 0.1", "W and v, tau = 10")
-# Fixed beforehand: the direction error below which two directions count as equal; the share of seeds that counts as
-# nearly all, for every problem; and the largest mean direction error of a limit.
+# Fixed beforehand: the direction error of equal directions, the share of seeds that is nearly all, and the largest mean
+# direction error of a limit.
 _PARALLEL, _ALL, _NEAR = 0.01, 0.95, 0.01
 # The rounding error of 1 - cos in double precision for equal directions.
 _SAME = 1e-16
@@ -42,19 +41,19 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """Compare W and v at every snapshot with the certified solutions for the tokens that the run selects.
 
     The record is of a `Training` with `model=tempered_values`. A seed is kept if its weights stayed finite and the
-    problems of v and W are certified optimal.
+    problems of v and W are certified optimal. The offsets are those for `||v|| / ||W||` at the end.
 
     Returns:
-        `off`, 1 - cos of W and the solution of each problem of `joint.PROBLEMS`, (seed, problem, snapshot); `off_v`,
-        the same of v; `margin_ratio` of W in the unrelaxed problem, (seed, snapshot); and whether an input is a
-        `support` vector of v, (seed, input). The offsets are those for `||v|| / ||W||` at the end.
+        `off`, 1 - cos of W and each solution, and `off_v`, of v; `margin_ratio` of W in the unrelaxed problem; and
+        whether an input is a `support` vector of v.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     final, snapshots = weights_of(arrays), weights_of(arrays, "_snapshots")
     finite = finite_seeds(final)
     drawn = of_arrays(arrays)
     problems = Problem(X=drawn.X, Z=drawn.Z / record.attrs["model.model.tau"], Y=drawn.Y, v=drawn.v)
-    W, v = (_or_ones(leaf, finite) for leaf in (final.attention, final.readout))
+    # Diverged weights, which are excluded, are replaced by ones.
+    W, v = np.where(finite[:, None, None], final.attention, 1.0), np.where(finite[:, None], final.readout, 1.0)
     alpha = batch.over_seeds(_selected, W, problems)
     ratio = np.linalg.norm(v, axis=1) / np.maximum(np.linalg.norm(W, axis=(1, 2)), np.finfo(float).tiny)
     solutions = joint.solve(problems, alpha, ratio, solver)
@@ -78,11 +77,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     )
 
 
-def _or_ones(leaf: Any, finite: np.ndarray) -> np.ndarray:
-    """Replace a diverged seed's weights by ones; it is excluded from all comparisons."""
-    return np.where(finite.reshape(-1, *[1] * (np.ndim(leaf) - 1)), leaf, 1.0)
-
-
 def _selected(W: Float[Array, "d d"], problem: Problem) -> Int[Array, " n"]:
     return jnp.argmax(attention.logits(W, problem), axis=1)
 
@@ -103,15 +97,7 @@ def _compared(
 
 
 def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    """Estimate how close W and v are to the solutions.
-
-    Returns:
-        Over the `mixed` seeds of `joint.of_support`: quantiles of the direction error from the solution of each
-        problem, (problem, snapshot), its mean `off` and the share `parallel` at the end, (problem,), and the mean
-        `ratio` of margins in the unrelaxed problem. Over the `whole` ones: `off_whole`, the mean direction error at the
-        end. Over all: `head`, the share of seeds whose v is parallel to its solution, and quantiles of `off_v`.
-        Attributes `mixed` and `whole` count the seeds.
-    """
+    """Estimate how close W and v are to the solutions at the end, over the `mixed`, the `whole` or all seeds."""
     mixed, whole, counts = of_support(run)
     last_mixed, last_whole, last = (seeds.isel(snapshot=-1) for seeds in (mixed, whole, run))
     estimates = estimated(
@@ -163,18 +149,18 @@ def _support(runs: Datasets) -> Judgement:
 
 def _obeys(problem: str, names: tuple[str, ...], runs: Datasets) -> Judgement:
     """Nearly all mixed seeds of these runs must end at the solution of this problem."""
-    used = [runs[name] for name in names]
-    tau = [f"tau = {run.attrs['model.model.tau']:g}" for run in used]
-    numbers = {}
-    for run, at in zip(used, tau, strict=True):
-        for other in PROBLEMS:
-            numbers[f"1 - cos, {other}, {at}"] = number(run, "off", problem=other)
-            numbers[f"{_SHARE}, {other}, {at}"] = number(run, "parallel", problem=other)
-    ends = "; ".join(f"{at}: {medians_of(run, 'off_quantile_50')}" for run, at in zip(used, tau, strict=True))
-    mixed = [run.attrs["mixed"] for run in used]
-    ratios = ", ".join(f"{float(run['ratio']):.3f}" for run in used)
+    used = {f"tau = {runs[name].attrs['model.model.tau']:g}": runs[name] for name in names}
+    numbers = {
+        f"{label}, {other}, {at}": number(run, name, problem=other)
+        for at, run in used.items()
+        for other in PROBLEMS
+        for label, name in (("1 - cos", "off"), (_SHARE, "parallel"))
+    }
+    ends = "; ".join(f"{at}: {medians_of(run, 'off_quantile_50')}" for at, run in used.items())
+    mixed = [run.attrs["mixed"] for run in used.values()]
+    ratios = ", ".join(f"{float(run['ratio']):.3f}" for run in used.values())
     return Judgement(
-        [above(label, numbers[label], _ALL) for label in (f"{_SHARE}, {problem}, {at}" for at in tau)],
+        [above(label, numbers[label], _ALL) for label in (f"{_SHARE}, {problem}, {at}" for at in used)],
         remark=f"Over the {', '.join(map(str, mixed))} seeds with inputs that are no support vectors of v. Median "
         f"1 - cos: {ends}. In the unrelaxed problem the mean margin ratio is {ratios}.",
         numbers=numbers,
@@ -225,16 +211,15 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
                 for problem, look in PROBLEM_LOOKS.items():
                     off = [run[f"off_quantile_{q}"].sel(problem=problem).values for q in (50, 10, 90)]
                     page.band(axes, run["snapshot"].values, *off, **look)
-            offset = float(run["parallel"].sel(problem="offset"))
+            offset = number(run, "parallel", problem="offset").mean
             axes.set(xscale="log", yscale="log", xlabel="step")
             axes.set_title(f"({letter}) ${trained}$ and $v$: {offset:.0%} of seeds\nat the problem with offsets")
         _draw_ends(by_ratio, [drawn[name] for name in _ALL_W if name in drawn])
         panels[0].set_ylabel("direction error, $1 - \\cos$")
         panels[0].legend(handles=panels[0].lines, loc="lower left", title="median, 10th to 90th percentile")
         offset, relaxed = (judgements[f"joint-descent:prompt{name}"].verdict for name in ("-offset", ""))
-        figure.suptitle(
-            f"A prompt trained together with $v$ obeys the relaxed problem: {relaxed}; that with offsets: {offset}"
-        )
+        title = f"A prompt trained together with $v$ obeys the relaxed problem: {relaxed}; that with offsets: {offset}"
+        figure.suptitle(title)
         mixed = ", ".join(f"{run.attrs['mixed']} ({name})" for name, run in summaries.items())
         page.add_counts(
             figure,
@@ -251,8 +236,7 @@ def _draw_ends(axes: Axes, runs: list[xarray.Dataset]) -> None:
     for problem, look in PROBLEM_LOOKS.items():
         ends = [[float(run.sel(problem=problem)[f"off_quantile_{q}"][-1]) for run in runs] for q in (10, 50, 90)]
         low, middle, high = np.array(ends)
-        bars = [middle - low, high - middle]
-        axes.errorbar(tau, middle, bars, marker=_MARKERS[problem], markersize=4, capsize=2, **look)
+        axes.errorbar(tau, middle, [middle - low, high - middle], marker=_MARKERS[problem], ms=4, capsize=2, **look)
     axes.set(xscale="log", xlabel=r"temperature $\tau$ of the attention")
     axes.set_title("(c) $W$ and $v$ at the end: a warm\nattention slows $W$ against $v$")
 

@@ -25,8 +25,8 @@ _SOURCE = claims.Source(
 _NEEDS = claims.Needs(steps=claims.LEAST_STEPS)
 # The steps of W and of v, by the names of the runs.
 _STEPS = {"plain": "plain", "normalized": "normalized", "falling": "normalized, falling like k^-2/3"}
-# Fixed beforehand: the exponent of t in the paper's bound on -log risk; the largest 1 - cos of a direction that has
-# converged; and the share of seeds that counts as nearly all.
+# Fixed beforehand: the exponent of t in the paper's bound on -log risk, the largest 1 - cos of a direction that has
+# converged, and the share of seeds that is nearly all.
 _BOUND, _NEAR, _ALL = 1 / 3, 0.01, 0.95
 _PERCENTS = (50, 10, 90)
 # The rounding error of 1 - cos in double precision for equal directions.
@@ -36,24 +36,18 @@ _LARGE = 40.0
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compute the risk at every snapshot, and compare W with W_mm and v with mu.
-
-    Args:
-        record: of a `Training` of W and v, with the logistic loss, on `law.near_orthogonal`.
-        solver: of the max-margin problems; the default of the Frobenius norm if None.
+    """Compute the risk at every snapshot of a `Training` of W and v with the logistic loss on `law.near_orthogonal`.
 
     Returns:
-        For every kept seed and snapshot `fallen`, minus the natural logarithm of the risk, which does not underflow;
-        `size`, `||v||`; `off_W`, 1 - cos of W and the Frobenius solution of the relevant tokens, and `off_v`, the same
-        for v and mu, the max-margin decoder of these tokens.
+        `fallen`, minus the natural logarithm of the risk, which does not underflow; `size`, `||v||`; `off_W`, 1 - cos
+        of W and the Frobenius solution of the relevant tokens; and `off_v`, of v and mu, their max-margin decoder.
     """
     optima = optimum(record, solver)
     arrays = {str(name): optima.of(record[name]) for name in record.data_vars}
     snapshots = weights_of(arrays, "_snapshots")
     curves = batch.over_seeds(_along, snapshots.attention, snapshots.readout, optima.W, optima.problems)
-    names = ("fallen", "size", "off_W", "off_v")
     return xarray.Dataset(
-        {name: (("seed", "snapshot"), curve) for name, curve in zip(names, curves, strict=True)},
+        {name: (("seed", "snapshot"), curve) for name, curve in curves.items()},
         {"seed": optima.of(record["seed"]), "snapshot": record["snapshot"].values},
         optima.counts,
     )
@@ -61,12 +55,16 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 def _along(
     W: Float[Array, "k d d"], v: Float[Array, "k d"], W_mm: Float[Array, "d d"], problem: Problem
-) -> tuple[Array, ...]:
-    def one(W: Array, v: Array) -> tuple[Array, ...]:
+) -> dict[str, Array]:
+    def one(W: Array, v: Array) -> dict[str, Array]:
         outputs = attention.attended(attention.probabilities(W, problem), problem)
         off_W, off_v = 1 - metrics.correlation(W, W_mm), 1 - metrics.correlation(v[None], problem.v[None])
-        fallen = -log_risk(problem.Y * (outputs @ v))
-        return fallen, jnp.linalg.norm(v), jnp.maximum(off_W, _ROUNDING), jnp.maximum(off_v, _ROUNDING)
+        return {
+            "fallen": -log_risk(problem.Y * (outputs @ v)),
+            "size": jnp.linalg.norm(v),
+            "off_W": jnp.maximum(off_W, _ROUNDING),
+            "off_v": jnp.maximum(off_v, _ROUNDING),
+        }
 
     return jax.vmap(one)(W, v)
 
@@ -155,17 +153,17 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         left, right = figure.subplots(1, 2)
         for run, (colour, dashes) in _LOOKS.items():
             summary = summaries[run]
-            steps = summary["snapshot"].values
-            label = f"{_LABELS[run]}: $t^{{{float(summary['exponent']):.2f}}}$"
-            curve = (summary[f"fallen_{percent}"].values for percent in _PERCENTS)
-            page.band(left, steps, *curve, color=colour, linestyle=dashes, label=label)
-            for name, mark in (("W", "none"), ("v", ".")):
-                look = {"color": colour, "linestyle": dashes, "marker": mark, "label": f"${name}$, {run}"}
-                curve = (summary[f"off_{name}_{percent}"].values for percent in _PERCENTS)
-                page.band(right, steps, *curve, **look)
+            exponent = f"{_LABELS[run]}: $t^{{{float(summary['exponent']):.2f}}}$"
+            for axes, name, mark, label in (
+                (left, "fallen", "none", exponent),
+                (right, "off_W", "none", f"$W$, {run}"),
+                (right, "off_v", ".", f"$v$, {run}"),
+            ):
+                curve = (summary[f"{name}_{percent}"].values for percent in _PERCENTS)
+                look = {"color": colour, "linestyle": dashes, "marker": mark, "label": label}
+                page.band(axes, summary["snapshot"].values, *curve, **look)
         ends = summaries["falling"]["snapshot"].values[[0, -1]].astype(float)
-        bound = 0.5 * ends**_BOUND
-        left.plot(ends, bound, color="black", linewidth=0.8, label=r"paper's bound, $\propto t^{1/3}$")
+        left.plot(ends, 0.5 * ends**_BOUND, color="black", linewidth=0.8, label=r"paper's bound, $\propto t^{1/3}$")
         left.set(xscale="log", yscale="log", xlabel="step t", ylabel="-log risk", ylim=(None, 1e5))
         left.set_title("(a) -log risk")
         left.legend(loc="upper left")
@@ -175,11 +173,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         right.set(xscale="log", yscale="log", xlabel="step t", ylabel="direction error, 1 - cos")
         right.set_title(r"(b) $W$ from $W_{mm}$, $v$ from $\mu$")
         right.legend(loc="lower left")
-        page.add_counts(
-            figure,
-            {"all three runs": xarray.Dataset(attrs=claims.total(summaries))},
-            "Medians over seeds; bands from the 10th to the 90th percentile.",
-        )
+        counts = {"all three runs": xarray.Dataset(attrs=claims.total(summaries))}
+        page.add_counts(figure, counts, "Medians over seeds; bands from the 10th to the 90th percentile.")
     return figure
 
 

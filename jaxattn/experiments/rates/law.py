@@ -15,14 +15,7 @@ def near_orthogonal(key: PRNGKeyArray, n: int, T: int, d: int) -> Problem:
 
     The data model of 2402.05738, as recalled. The noise is uniform on the unit sphere: the cosine of two tokens is
     about 1 / sqrt(d), so for d much larger than n T all of them are nearly orthogonal. The query is the first token of
-    its input, labels are +-1 at random, and the head v is mu, the first axis; this is no restriction, since the noise
-    is isotropic.
-
-    Args:
-        key: of the draw.
-        n: inputs.
-        T: tokens of an input.
-        d: dimension.
+    its input, labels are +-1 at random, and the head v is mu, the first axis.
 
     Raises:
         ValueError: n < 1, T < 2 or d < 1.

@@ -1,4 +1,4 @@
-"""Plain steps of which the shortest are taken together, for descents that a plain run would take forever to follow."""
+"""Plain steps of which the shortest are taken together, where single ones would be too many."""
 
 from __future__ import annotations
 
@@ -26,14 +26,9 @@ class Merged(optax.GradientTransformationExtraArgs):
 
 
 def merged(step_size: float, shortest: float) -> Merged:
-    """Return plain steps, those shorter than `shortest` taken together, as if the gradient stayed the same meanwhile.
+    """Return plain steps, those that move W by less than `shortest` taken together, as if the gradient stayed the same.
 
-    Args:
-        step_size: of the plain steps, which multiplies the gradient.
-        shortest: the length of the shortest step, in units of W. Halving it shows what the merging changes.
-
-    Raises:
-        ValueError: a number that is not positive and finite.
+    Halving `shortest` shows what the merging changes.
     """
     lengths = (checks.positive("step_size", step_size), checks.positive("shortest", shortest))
     update: Any = _update

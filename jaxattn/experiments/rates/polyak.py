@@ -20,20 +20,12 @@ _LINE = 1e-7
 class Polyak(optax.GradientTransformationExtraArgs):
     """An optimizer that moves by `factor (L - L*) / ||gradient||^2 * gradient`, given `value = L - L*` at each step.
 
-    `steps.followed` gives it both in the log domain: the gradient and the distance underflow together, their ratio does
-    not.
+    `steps.followed` gives it both in the log domain, where their ratio does not underflow.
     """
 
 
 def polyak(factor: float = 1.0) -> Polyak:
-    """Return Polyak's steps (2402.05738, as recalled).
-
-    Args:
-        factor: of the step; 1 is Polyak's.
-
-    Raises:
-        ValueError: a factor that is not positive and finite.
-    """
+    """Return Polyak's steps (2402.05738, as recalled), times a factor."""
     return Polyak(partial(_init, checks.positive("factor", factor)), _update)
 
 
@@ -58,16 +50,11 @@ def log_excess(
 ) -> Float[Array, ""]:
     """Return `log(L - L*) - log_scale`, accurate however small the distance `L - L*` of the risk from its minimum is.
 
-    An input's margin is `sum_t s_it g_it`, which is below the best score by `sum_t s_it (max g_i - g_it)`.
-
-    Args:
-        logits: of all tokens.
-        scores: g, `Y_i <v, x_it>`.
-        loss: of one margin, with a slope known to `losses.log_slope`.
-        log_scale: subtracted before anything is rounded.
+    With the scores `g_it = Y_i <v, x_it>` an input's margin is `sum_t s_it g_it`, which is below the best score by
+    `sum_t s_it (max g_i - g_it)`. The scale is subtracted before anything is rounded.
 
     Raises:
-        ValueError: a loss whose slope is not known.
+        ValueError: a loss whose slope is not known to `losses.log_slope`.
     """
     log_slope = losses.log_slope(loss)
     if log_slope is None:

@@ -56,11 +56,10 @@ def drawn(
     longest: Float[Array, ""],
     count: int,
 ) -> Float[Array, "count d d"]:
-    """Draw W with norms log-uniform between two bounds: alternately free and ties.
+    """Draw W with norms log-uniform between two bounds: alternately free, of uniform direction, and ties.
 
-    A free W has a uniform direction. A tie `(e_next + b e_t) e_last^T` belongs to one input and another word t, with b
-    such that their two logits differ by up to 6: there attention is split between two words, and the curvature is
-    largest.
+    A tie `(e_next + b e_t) e_last^T` belongs to one input and another word t, with b such that their two logits differ
+    by up to 6: there attention is split between two words, and the curvature is largest.
     """
     V, share = choices.E.shape[-2], jnp.cumsum(choices.weight) / jnp.sum(choices.weight)
 
@@ -108,11 +107,9 @@ def descent(
 class Largest(NamedTuple):
     """The largest step of plain descent such that all smaller steps tried descend.
 
-    Attributes:
-        step: a lower bound, (); the upper end of the interval if all steps of the grid descend, the lower end if that
-            one does not.
-        descends: whether each step of the grid does, (points,); beyond the threshold some may descend again.
-        exceeds: whether the risk is ever above its start, or not finite, with each of them, (points,).
+    It is a lower bound; the upper end of the interval if all steps of the grid descend, the lower end if that one does
+    not. Also whether each step of the grid `descends` (beyond the threshold some may again), and whether with it the
+    risk ever `exceeds` its start, or is not finite.
     """
 
     step: Float[Array, ""]
@@ -129,36 +126,28 @@ def largest_step(
     points: int,
     halvings: int,
 ) -> Largest:
-    """Return the largest step that descends: the risk rises in none of `steps` steps.
+    """Return the largest step between two ends that descends: the risk rises in none of `steps` steps.
 
-    A logarithmic grid of steps is tried first; bisection in the logarithm between the first step that does not descend
-    and the one below it then finds the threshold.
-
-    Args:
-        function: the risk.
-        start: where descent begins.
-        low: the smallest step that is tried.
-        high: the largest.
-        steps: of one descent.
-        points: of the grid, its ends included.
-        halvings: of the interval between two of them.
+    A logarithmic grid of so many points is tried first; so many halvings between the first step that does not descend
+    and the one below it then find the threshold.
     """
     risk_and_slope = jax.value_and_grad(function)
     at_start = function(start)
 
     def descends(step: Array) -> tuple[Array, Array]:
-        def one(_: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-            W, before, falls, exceeds = state
-            risk, slope = risk_and_slope(W)
+        def told(risk: Array, before: Array, falls: Array, exceeds: Array) -> tuple[Array, Array]:
             # A comparison with NaN is false.
             falls = falls & (risk <= before + _ROUNDING * at_start)
-            return W - step * slope, risk, falls, exceeds | ~(risk <= at_start * (1 + _ROUNDING))
+            return falls, exceeds | ~(risk <= at_start * (1 + _ROUNDING))
+
+        def one(_: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+            W, *so_far = state
+            risk, slope = risk_and_slope(W)
+            return W - step * slope, risk, *told(risk, *so_far)
 
         none = jnp.zeros((), bool)
-        W, before, falls, exceeds = jax.lax.fori_loop(0, steps, one, (start, at_start, ~none, none))
-        risk = function(W)
-        falls = falls & (risk <= before + _ROUNDING * at_start)
-        return falls, exceeds | ~(risk <= at_start * (1 + _ROUNDING))
+        W, *so_far = jax.lax.fori_loop(0, steps, one, (start, at_start, ~none, none))
+        return told(function(W), *so_far)
 
     grid = jnp.linspace(jnp.log(low), jnp.log(high), points)
     falls, exceeds = jax.vmap(descends)(jnp.exp(grid))

@@ -31,17 +31,12 @@ _LIPSCHITZ = Source(
 _DERIVATION = "jaxattn.language.smoothness"
 # The paper requires R of at least this.
 _ASKED = 4.0
-# Fixed beforehand: a constant grows like M if its power of R is at least this fraction of M's.
-_LIKE_M = 0.5
-# Fixed beforehand: what is found may exceed a bound by rounding only.
-_ROUNDING = 1e-9
+# Fixed beforehand: a constant grows like M if its power of R is at least this fraction of M's, and what is found may
+# exceed a bound by rounding only.
+_LIKE_M, _ROUNDING = 0.5, 1e-9
 # The bounds on all norms, the number of weights drawn for each, and the smallest norm in units of the bound.
 _RADII = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
 _DRAWS, _SHORTEST = 64, 1 / 64
-
-
-def _logistic_bound(choices: language.Choices) -> Float[Array, ""]:
-    return language.score_bound(bends.tied(choices))
 
 
 def _of_lane(
@@ -66,7 +61,7 @@ def _of_lane(
 _DRAWN = partial(bends.drawn, count=_DRAWS)
 _RISKS = {
     "cross entropy": partial(_of_lane, function=language.risk, bound=language.cross_entropy_bound),
-    "logistic": partial(_of_lane, function=bends.logistic, bound=_logistic_bound),
+    "logistic": partial(_of_lane, function=bends.logistic, bound=lambda text: language.score_bound(bends.tied(text))),
     "squared": partial(_of_lane, function=language.squared_risk, bound=language.squared_bound),
 }
 
@@ -74,14 +69,10 @@ _RISKS = {
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Measure the curvature of three risks of each text, for norms of at most R.
 
-    Args:
-        record: of `texts.Texts`.
-        solver: not used; nothing is separated.
-
     Returns:
-        For every kept seed, radius and risk: `bend`, the size of the largest eigenvalue of the second derivative found
-        at drawn W and at 0, a lower bound of the Lipschitz constant; its `residual`; `ratio`, the largest of `||grad
-        L(W) - grad L(W')|| / ||W - W'||` between drawn W; `bound`, of `language.smoothness`.
+        `bend`, the size of the largest eigenvalue of the second derivative found at drawn W and at 0, a lower bound of
+        the Lipschitz constant; its `residual`; `ratio`, the largest of `||grad L(W) - grad L(W')|| / ||W - W'||`
+        between drawn W; `bound`, of `language.smoothness`.
     """
     del solver
     choices = bends.texts(record)
@@ -93,11 +84,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     arrays = [np.stack(each, axis=1).reshape(-1, len(_RADII), len(_RISKS)) for each in zip(*of_risk, strict=True)]
     kept = np.asarray(np.isfinite(arrays).all(axis=(0, 2, 3)))
     dims = ("seed", "radius", "risk")
-    attempted = len(kept)
     return xarray.Dataset(
         {name: (dims, each[kept]) for name, each in zip(("bend", "residual", "ratio", "bound"), arrays, strict=True)},
         {"seed": record["seed"].values[kept], "risk": np.array(list(_RISKS), dtype=object), "radius": _RADII},
-        {"attempted": attempted, "kept": int(kept.sum()), "diverged": attempted - int(kept.sum())},
+        {"attempted": len(kept), "kept": int(kept.sum()), "diverged": int((~kept).sum())},
     )
 
 
@@ -182,19 +172,21 @@ def _bound(runs: Datasets) -> Judgement:
 def _exponential(runs: Datasets) -> Judgement:
     summary = runs["texts"]
     of_paper = float(summary["paper_power"])
-    risks = [str(risk) for risk in summary["risk"].values]
-    found, bound = ({risk: number(summary, name, risk=risk) for risk in risks} for name in ("power", "bound_power"))
-    numbers = {f"power of R in the largest second derivative found, {risk}": found[risk] for risk in risks}
+    found, bound = (
+        {risk: number(summary, name, risk=risk) for risk in summary["risk"].values} for name in ("power", "bound_power")
+    )
+    numbers = {f"power of R in the largest second derivative found, {risk}": power for risk, power in found.items()}
     # For any constant: from what is found to what is proved. One risk that must grow like M refutes it.
-    of_any = [Number(found[risk].mean, found[risk].low, max(found[risk].high, bound[risk].high)) for risk in risks]
-    largest = Number(*(max(ends) for ends in zip(*of_any, strict=True)))
+    largest = Number(*map(max, zip(*found.values(), strict=True)))
+    largest = largest._replace(high=max(power.high for power in (*found.values(), *bound.values())))
+    powers = ", ".join(f"{power.mean:.1f} ({risk})" for risk, power in bound.items())
     radius = summary["radius"].values
     return Judgement(
         [below("power of R with which a constant must grow, largest over the risks,", largest, _LIKE_M * of_paper)],
         remark=f"Powers are slopes on double logarithmic axes over R = {radius[0]:g} to {radius[-1]:g}. The power of "
         f"M is {of_paper:.0f}, and the criterion asks for at most {_LIKE_M:g} times this. Its interval reaches "
         "from the largest second derivatives found to the derived bounds, which are Lipschitz constants for "
-        f"every W and grow with the powers {', '.join(f'{bound[risk].mean:.1f} ({risk})' for risk in risks)}.",
+        f"every W and grow with the powers {powers}.",
         numbers=numbers,
         expected=dict.fromkeys(numbers, of_paper),
     )
@@ -211,22 +203,16 @@ def _derived(runs: Datasets) -> Judgement:
     over, at_most, residual = (number(summary, name) for name in ("tightest", "tightest_with_residual", "residual"))
     # The residual may add to what is found.
     of_all = Number(over.mean, over.mean, max(over.mean, at_most.mean))
+    tightness = {risk: number(summary, "tightness", radius=_ASKED, risk=risk) for risk in summary["risk"].values}
     return Judgement(
         [below("largest found over the bound, up to its residual, over all texts and R,", of_all, 1 + _ROUNDING)],
         remark="Not in the paper: derived in jaxattn.language.smoothness, with c = 1/2 for cross entropy, D^2 / 32 + "
         "D / 4 for the logistic loss of scores in an interval of length D, and 3 D^2 / 8 for the squared loss "
         "of embeddings at most D apart. The second derivatives found are lower bounds, from "
         f"{_DRAWS} drawn W and W = 0 for each text and R.",
-        numbers={
-            f"largest found over the bound at R = {_ASKED:g}, {risk}": number(
-                summary, "tightness", radius=_ASKED, risk=risk
-            )
-            for risk in summary["risk"].values
-        }
-        | {
-            "largest found over the bound, over all texts and R": over,
-            "residual of an eigenvalue over its size, largest": residual,
-        },
+        numbers={f"largest found over the bound at R = {_ASKED:g}, {risk}": x for risk, x in tightness.items()}
+        | {"largest found over the bound, over all texts and R": over}
+        | {"residual of an eigenvalue over its size, largest": residual},
     )
 
 
@@ -281,10 +267,8 @@ def _arrows(axes: Axes, summary: xarray.Dataset) -> None:
     for R, decades in zip(asked["radius"].values, asked["paper"].values, strict=True):
         arrow = {"arrowstyle": "->", "color": palette.INK, "linewidth": 0.9}
         axes.annotate("", (R, 10**top), (R, 10 ** (top - 1.3)), arrowprops=arrow)
-        label, align = (
-            (f"$M = 10^{{{decades:.0f}}}$", "right") if R == _ASKED else (f"$10^{{{decades:.0f}}}$", "center")
-        )
-        axes.annotate(label, (R, 10 ** (top - 1.4)), ha=align, va="top", fontsize=7.5)
+        name, align = ("M = ", "right") if R == _ASKED else ("", "center")
+        axes.annotate(f"${name}10^{{{decades:.0f}}}$", (R, 10 ** (top - 1.4)), ha=align, va="top", fontsize=7.5)
 
 
 EXPERIMENT = Experiment(measure, claims=(_bound, _exponential, _derived), summarize=summarize, draw=draw)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -41,31 +42,22 @@ _SPREAD = 3.0
 _Risk = Callable[[Array, language.Choices], Array]
 
 
-def _of(loss: losses.Loss) -> tuple[_Risk, Callable[[Array, Array, Array], tensor.Slope]]:
-    """Return the risk of a loss, and its slope by the tensor trick."""
-    return (
-        lambda W, choices: language.risk(W, choices, loss=loss),
-        lambda x, E, words: tensor.slope(x, E, words, loss),
-    )
-
-
-_LOSSES = {
-    "cross entropy": _of(losses.cross_entropy),
-    "logistic": _of(losses.logistic),
+# By loss: the risk, and its slope by the tensor trick.
+_LOSSES: dict[str, tuple[_Risk, Callable[[Array, Array, Array], tensor.Slope]]] = {
+    "cross entropy": (language.risk, tensor.slope),
+    "logistic": (partial(language.risk, loss=losses.logistic), partial(tensor.slope, loss=losses.logistic)),
     "squared": (language.squared_risk, tensor.squared_slope),
 }
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare both forms at one W per text, with independent normal entries of standard deviation 3.
+    """Compare both forms at one W per text of a record of `Texts` with candidates `language.prefix`.
 
-    Args:
-        record: of `Texts` with candidates `language.prefix`, with the attributes `data.m` and `data.n`.
-        solver: not used; nothing is solved.
+    Texts in which no prefix has a choice count as `labels`.
 
     Returns:
-        For every kept seed and loss `risk` and `gradient`, the relative differences of the two forms, that of the
-        gradient in the Frobenius norm. Texts in which no prefix has a choice count as `labels`.
+        For every loss `risk` and `gradient`, the relative differences of the two forms, that of the gradient in the
+        Frobenius norm.
     """
     del solver
     m, n = record.attrs["data.m"], record.attrs["data.n"]
@@ -77,12 +69,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     last, following = (arrays[name].reshape(-1, m, n - 1) for name in ("last", "next"))
     words = np.concatenate([last, following[:, :, -1:]], axis=2)
     apart = batch.over_seeds(_apart, choices_of(arrays), words, arrays["draw_key"])
-    of_loss = ("seed", "loss")
-    counts = {"attempted": kept.size, "kept": int(kept.sum()), "labels": int((~kept).sum())}
     return xarray.Dataset(
-        {"risk": (of_loss, apart[:, :, 0]), "gradient": (of_loss, apart[:, :, 1])},
+        {name: (("seed", "loss"), apart[:, :, k]) for k, name in enumerate(_COMPARED)},
         {"seed": record["seed"].values[kept], "loss": np.array(list(_LOSSES), dtype=object)},
-        counts,
+        {"attempted": kept.size, "kept": int(kept.sum()), "labels": int((~kept).sum())},
     )
 
 
@@ -158,16 +148,12 @@ def _identity(runs: Datasets) -> Judgement:
         ratio = float((summary[name].sel(form=_FORMS[0]) / summary[name].sel(form=_FORMS[1])).max())
         numbers[f"{of}, tensor trick over matrix form, largest"] = ratio
         dearer.append(f"{ratio:.3g} times the {of}")
+    stated = [
+        between(f"largest relative difference of the {name}, over all texts, sizes and losses,", number, 0.0, _SAME)
+        for name, number in ((name, Number.exact(float(summary[name].max()))) for name in _COMPARED)
+    ]
     return Judgement(
-        [
-            between(
-                f"largest relative difference of the {name}, over all texts, sizes and losses,",
-                Number.exact(float(summary[name].max())),
-                0.0,
-                _SAME,
-            )
-            for name in _COMPARED
-        ],
+        stated,
         remark="One sum of exponentials per row is used, as in Definition 3.2; section 1 gives the diagonal matrix "
         f"of these sums, D(X), the size of X. The tensor trick needs up to {' and '.join(dearer)} of the "
         "matrix form.",

@@ -28,10 +28,9 @@ def test_the_offsets_lie_between_the_plain_and_the_relaxed_problem(posed):
         assert found.solved.all()
         W = found.W[:, joint.PROBLEMS.index(problem)]
         np.testing.assert_allclose(found.W[:, joint.PROBLEMS.index("offset")], W, atol=1e-5 * np.abs(W).max())
-    lengths = np.linalg.norm(solved(posed, 1.0).W, axis=(2, 3)).T
-    by_name = dict(zip(joint.PROBLEMS, lengths, strict=True))
-    assert (by_name["relaxed"] <= by_name["offset"] + 1e-9).all()
-    assert (by_name["offset"] <= by_name["unrelaxed"] + 1e-9).all()
+    unrelaxed, relaxed, offset = np.linalg.norm(solved(posed, 1.0).W, axis=(2, 3)).T
+    assert (relaxed <= offset + 1e-9).all()
+    assert (offset <= unrelaxed + 1e-9).all()
     # Some input of some problem is no support vector, or nothing of this was tried.
     assert not solved(posed, 1.0).support.all()
 

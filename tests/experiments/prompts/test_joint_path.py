@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import xarray
 
-from jaxattn import data, losses, records
+from jaxattn import data, losses
 from jaxattn.data.prompts import shared_query
 from jaxattn.experiments.prompts.joint import PROBLEMS
 from jaxattn.experiments.prompts.joint_path import EXPERIMENT, choices, measure, minimizers, record
-from jaxattn.study.settings import recording
 from jaxattn.study.settings.paths import Radii
+from tests.recorded import written
 
 KEY = jax.random.key(0)
 LAW = partial(shared_query, n=3, T=2, d=4)
@@ -128,7 +128,6 @@ def test_choices_of_tokens_are_the_best_of_their_neighbourhoods():
     assert (found.margin[:, 0] >= found.margin[:, 1]).all()
     for seed in range(3):
         one = jax.tree.map(lambda leaf, seed=seed: leaf[seed : seed + 1], problems)
-        # No single exchange gives a label margin above that of the first.
         assert choices.best(one, 1).alpha[0, 0].tolist() == found.alpha[seed, 0].tolist()
     many = jax.vmap(partial(shared_query, n=13, T=2, d=14))(KEY[None])
     with pytest.raises(ValueError, match=r"expected at most 4,096 choices of tokens to try, found 2\^13"):
@@ -150,13 +149,9 @@ def test_a_setting_refuses_what_does_not_fit():
 
 @pytest.mark.slow
 def test_a_record_is_stationary(tmp_path):
-    one = setting()
-    recording.run(one, tmp_path / "record.zarr", {})
-    made = records.load(tmp_path / "record.zarr")
+    made = written(setting(), tmp_path)
     assert (made["residual"] <= record.SOLVED).all()
-    np.testing.assert_allclose(
-        np.linalg.norm(made["p"], axis=-1), np.broadcast_to(made["radius"], (4, 2, 5)), rtol=1e-9
-    )
+    np.testing.assert_allclose(np.linalg.norm(made["p"], axis=-1), np.tile(made["radius"], (4, 2, 1)), rtol=1e-9)
     # Neither p nor v can be turned for a lower risk.
     lane = {name: made[name].values[0, 0, 0] for name in ("p", "head")}
     X, Y = made["X"].values[0], made["Y"].values[0]
@@ -170,5 +165,5 @@ def test_a_record_is_stationary(tmp_path):
         np.testing.assert_allclose(falls / np.linalg.norm(falls), along, atol=1e-6)
     found = measure(made)
     assert {name: found[name].dims for name in found} == {name: array.dims for name, array in path(()).items()}
-    counts = {name: found.attrs[name] for name in ("kept", "ambiguous", "infeasible", "unsolved")}
-    assert sum(counts.values()) == found.attrs["attempted"] == 4
+    counts = (found.attrs[name] for name in ("kept", "ambiguous", "infeasible", "unsolved"))
+    assert sum(counts) == found.attrs["attempted"] == 4

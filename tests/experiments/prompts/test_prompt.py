@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import xarray
 
-from jaxattn import descent, heads, initial, losses, records
+from jaxattn import descent, heads, initial, losses
 from jaxattn.data.prompts import shared_query
 from jaxattn.experiments.prompts.prompt import measure
 from jaxattn.experiments.prompts.prompt.record import Prompts, prompt, zero
-from jaxattn.study.settings import recording, schedule
-from tests.recorded import recorded
+from jaxattn.study.settings import schedule
+from tests.recorded import recorded, written
 
 STEPS, SEEDS = np.array([10, 100, 1000, 10_000]), 100
 VERDICTS = {"prompt:limit": "holds", "prompt:equivalent": "holds"}
@@ -53,8 +53,7 @@ def test_training_p_and_training_W_give_the_same_prompts_and_solutions(tmp_path)
     setting = {"seeds": 4, "steps": 200, "snapshots": schedule.Evenly(50)}
     of_W = measure(recorded(tmp_path / "W", law, initial.free_zero, rule, **setting))
     trained = Prompts(law, zero, rule, losses.logistic, heads.linear, key=1, model=prompt, **setting)
-    recording.run(trained, tmp_path / "record.zarr", {})
-    of_p = measure(records.load(tmp_path / "record.zarr"))
+    of_p = measure(written(trained, tmp_path))
     np.testing.assert_allclose(of_W["p"], of_p["p"], rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(of_W["off"], of_p["off"], atol=1e-10)
     assert float(of_W["remainder"].max()) < 1e-12

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import xarray
 
-from jaxattn import descent, heads, losses, records
+from jaxattn import descent, heads, losses
 from jaxattn.data.prompts import shared_query
 from jaxattn.experiments.prompts.prompt_local import estimate, measure
 from jaxattn.experiments.prompts.prompt_local.record import Grid, Grids
 from jaxattn.study.settings import recording
+from tests.recorded import written
 
 RULE = descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
 SEEDS, SIDE = 200, 5
@@ -91,8 +92,7 @@ def test_other_starts_and_other_dimensions_are_refused():
 @pytest.mark.slow
 def test_choices_are_the_tokens_that_the_ends_select(tmp_path):
     law = partial(shared_query, n=2, T=3, d=2)
-    recording.run(setting(law, Grid(2.0, 4)), tmp_path / "record.zarr", {})
-    record = records.load(tmp_path / "record.zarr")
+    record = written(setting(law, Grid(2.0, 4)), tmp_path)
     found = measure(record)
     assert {name: found[name].dims for name in found} == {name: array.dims for name, array in run(2).items()}
     # The first start is the lower left cell.

@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 import xarray
 
-from jaxattn import descent, heads, initial, losses, models
+from jaxattn import descent, initial, models
 from jaxattn.experiments.rates.joint_rate import estimate, log_risk, measure
 from jaxattn.experiments.rates.law import near_orthogonal
-from jaxattn.records import load
-from jaxattn.study.settings import recording
 from jaxattn.study.settings.schedule import Logarithmically
-from jaxattn.study.settings.training import Training
+from tests.recorded import recorded
 
 VERDICTS = {"joint-rate:risk": "not decided", "joint-rate:directions": "holds"}
 STEPS = np.array(Logarithmically(4)(4000))
@@ -36,12 +34,9 @@ def of_exponent(power):
 
 
 @pytest.mark.parametrize("margins", [[-3.0, 0.5, 2.0], [30.0, 39.9, 41.0], [-800.0, 0.0, 1e6]])
-def test_the_logarithm_of_the_risk_is_that_of_the_risk(margins):
+def test_the_logarithm_of_the_risk_is_that_of_the_risk_and_does_not_underflow(margins):
     expected = np.log(np.mean(np.logaddexp(0, np.negative(margins))))
     assert float(jax.jit(log_risk)(np.array(margins))) == pytest.approx(expected, rel=1e-12)
-
-
-def test_it_does_not_underflow():
     assert float(jax.jit(log_risk)(np.array([1e5, 2e5, 2e5]))) == pytest.approx(-1e5 - np.log(3), rel=1e-12)
 
 
@@ -49,20 +44,8 @@ def test_it_does_not_underflow():
 def test_a_record_is_measured(tmp_path):
     rule = descent.normalized_gd(1.0, floor=0.0, penalty=0.0)
     law = functools.partial(near_orthogonal, n=2, T=3, d=12)
-    made = Training(
-        law,
-        initial.with_readout,
-        rule,
-        losses.logistic,
-        heads.linear,
-        seeds=3,
-        key=1,
-        steps=20,
-        snapshots=Logarithmically(3),
-        model=models.with_values(),
-    )
-    recording.run(made, tmp_path / "record.zarr", {"attempted": 3})
-    record = load(tmp_path / "record.zarr")
+    size = {"seeds": 3, "steps": 20, "snapshots": Logarithmically(3)}
+    record = recorded(tmp_path, law, initial.with_readout, rule, model=models.with_values(), **size)
     one = measure(record)
     assert set(one) == {"fallen", "size", "off_W", "off_v"}
     W, v, problem = (record[name].values[0] for name in ("W_snapshots", "readout_snapshots", "X"))

@@ -13,14 +13,12 @@ import xarray
 from jaxattn import attention, descent, losses, metrics, svm, tokens
 from jaxattn.experiments.rates import merging
 from jaxattn.experiments.rates.law import near_orthogonal
-from jaxattn.experiments.rates.ngd_global import steps
-from jaxattn.experiments.rates.ngd_global.claims import CLAIMS, estimate, summarize
-from jaxattn.experiments.rates.ngd_global.measure import measure
+from jaxattn.experiments.rates.ngd_global import CLAIMS, estimate, measure, steps, summarize
 from jaxattn.experiments.rates.ngd_global.record import Rates, Starts
 from jaxattn.experiments.rates.polyak import log_excess, polyak
-from jaxattn.records import load
 from jaxattn.study.settings import recording
 from jaxattn.study.settings.schedule import Evenly, Logarithmically, never
+from tests.recorded import written
 
 VERDICTS = {
     "ngd-global:any-start": "holds",
@@ -37,14 +35,12 @@ STARTS = Starts(small=0.1, large=5.0, margin=10.0)
 PLAIN = "plain, d = 128"
 MERGED, HALVED = (f"merged up to {shortest}, d = 128" for shortest in (0.1, 0.05))
 STEPS = np.array(Logarithmically(8)(10_000))
+FAILS, POWERS = (1.0, 1.0, 1.0, 0.0), {PLAIN: -0.3, MERGED: -0.6, HALVED: -0.6}
 
 
 def measured():
     """Plain steps are slow, Polyak's fail from far away, and in four dimensions some starts end elsewhere."""
-    return {
-        "plain, d = 128": run("gd", power=-0.3),
-        MERGED: run("merged", power=-0.6),
-        HALVED: run("merged", power=-0.6),
+    return {name: run("gd" if name == PLAIN else "merged", power=power) for name, power in POWERS.items()} | {
         "normalized, d = 128": run("scale_free_gd"),
         "Polyak, d = 128": run("polyak", arrived=(1.0, 1.0, 0.3, 0.5)),
         "normalized, d = 4": run("scale_free_gd", arrived=(0.9, 0.9, 0.6, 0.6), d=4),
@@ -90,23 +86,20 @@ def test_rates_are_over_the_last_decade_and_slopes_along_the_path():
         # merging gives another path.
         ({}, "holds"),
         ({PLAIN: {"power": -0.2}}, "not decided"),
-        (
-            {
-                name: {"power": power, "arrived": (1.0, 1.0, 1.0, 0.0)}
-                for name, power in ((PLAIN, -0.3), (MERGED, -0.6), (HALVED, -0.6))
-            },
-            "does not hold",
-        ),
+        ({name: {"power": power, "arrived": FAILS} for name, power in POWERS.items()}, "does not hold"),
         ({HALVED: {"power": -0.7}}, "not decided"),
     ],
 )
 def test_plain_steps_are_judged_together_where_that_changes_nothing(changes, verdict):
     runs = measured()
     runs |= {name: run(runs[name].attrs["optimizer"], **change) for name, change in changes.items()}
+    assert verdicts(runs, "any-start", "any-start-normalized") == [verdict, "holds"]
+
+
+def verdicts(runs, *names):
     summaries = summarize(runs, KEY)
     found = {claim.id: claim.judge(summaries).verdict for claim in CLAIMS}
-    assert found["ngd-global:any-start"] == verdict
-    assert found["ngd-global:any-start-normalized"] == "holds"
+    return [found[f"ngd-global:{name}"] for name in names]
 
 
 def test_merged_steps_are_compared_after_paths_of_the_same_length():
@@ -121,11 +114,8 @@ def test_merged_steps_are_compared_after_paths_of_the_same_length():
 
 
 def test_merged_steps_are_plain_ones_but_none_is_too_short():
-    start = steps.begun(jnp.zeros((20, 20)), PROBLEM)
-    kept = jnp.arange(1, 31)
-    plain, merged = (
-        steps.followed(rule, 30, losses.logistic)(start, kept) for rule in (descent.gd(10.0), merging.merged(10.0, 0.2))
-    )
+    rules = descent.gd(10.0), merging.merged(10.0, 0.2)
+    plain, merged = (followed(rule, 30, jnp.zeros((20, 20)), *range(1, 31)) for rule in rules)
     lengths = np.diff(np.asarray(plain.path, float), prepend=0)
     # The first steps are longer than the shortest.
     longer = int(np.argmax(lengths < 0.2))
@@ -135,9 +125,7 @@ def test_merged_steps_are_plain_ones_but_none_is_too_short():
 
 
 def test_merged_steps_are_those_of_optax_where_nothing_underflows():
-    found = steps.followed(merging.merged(3.0, 0.2), 30, losses.logistic)(
-        steps.begun(jnp.zeros((20, 20)), PROBLEM), jnp.asarray([30])
-    )
+    found = followed(merging.merged(3.0, 0.2), 30, jnp.zeros((20, 20)), 30)
     run = descent.train(jnp.zeros((20, 20)), PROBLEM, optimizer=merging.merged(3.0, 0.2), steps=30)
     np.testing.assert_allclose(found.logits[0], attention.logits(run.weights, PROBLEM), rtol=1e-9)
 
@@ -147,9 +135,7 @@ def test_merged_steps_are_those_of_optax_where_nothing_underflows():
 )
 def test_the_start_decides_only_if_the_same_seeds_converge_from_zero(far, zero, verdict):
     runs = measured() | {"normalized, d = 4": run("scale_free_gd", arrived=(zero, zero, far, far), d=4)}
-    summaries = summarize(runs, KEY)
-    found = {claim.id: claim.judge(summaries).verdict for claim in CLAIMS}
-    assert found["ngd-global:condition"] == verdict
+    assert verdicts(runs, "condition") == [verdict]
 
 
 def test_each_input_has_one_relevant_token_and_the_query_is_its_first():
@@ -203,10 +189,7 @@ def test_what_is_followed_in_the_logits_is_training_of_W(rule, same, scale):
 
 
 def excess(W):
-    def least(problem):
-        return jnp.mean(losses.logistic(jnp.max(tokens.scores(problem), axis=1)))
-
-    return losses.risk(W, PROBLEM) - least(PROBLEM)
+    return losses.risk(W, PROBLEM) - jnp.mean(losses.logistic(jnp.max(tokens.scores(PROBLEM), axis=1)))
 
 
 def test_polyaks_steps_are_those_of_optax_where_nothing_underflows():
@@ -252,16 +235,9 @@ def test_a_step_that_is_too_long_is_not_taken():
 
 
 def setting(**changes):
-    given = {
-        "law": lambda key: near_orthogonal(key, n=3, T=4, d=20),
-        "initial": STARTS,
-        "optimizer": descent.normalized_gd(1.0, floor=0.0, penalty=0.0),
-        "loss": losses.logistic,
-        "seeds": 3,
-        "key": 5,
-        "steps": 40,
-        "snapshots": Logarithmically(4),
-    }
+    given: dict[str, Any] = {"law": lambda key: near_orthogonal(key, n=3, T=4, d=20), "initial": STARTS, "key": 5}
+    given |= {"optimizer": descent.normalized_gd(1.0, floor=0.0, penalty=0.0), "loss": losses.logistic}
+    given |= {"seeds": 3, "steps": 40, "snapshots": Logarithmically(4)}
     return Rates(**(given | changes))
 
 
@@ -306,8 +282,8 @@ def test_a_wrong_selection_has_no_optimal_token():
 @pytest.mark.slow
 def test_a_record_is_measured_by_the_certified_solution(tmp_path):
     made = setting()
-    recording.run(made, tmp_path / "record.zarr", {})
-    one = measure(load(tmp_path / "record.zarr"))
+    record = written(made, tmp_path)
+    one = measure(record)
     assert (one.attrs["kept"], one.sizes["seed"], one["start"].values.tolist()) == (3, 3, [*Starts.NAMES])
     assert {name: one[name].dims for name in one.data_vars if name != "size"} == {
         name: array.dims for name, array in run("scale_free_gd").data_vars.items()
@@ -325,6 +301,6 @@ def test_a_record_is_measured_by_the_certified_solution(tmp_path):
     assert float(one["log_rest"][0, 0, -1]) == pytest.approx(np.log(np.max(1 - s)), rel=1e-4)
     assert float(one["path"][0, 0, -1]) == pytest.approx(40 / float(solution.primal), rel=1e-6)
     # The start far along a wrong selection is at its margin.
-    words = load(tmp_path / "record.zarr")["weights_key"].values[0]
+    words = record["weights_key"].values[0]
     W_wrong = svm.solve(svm.token_constraints(problem, STARTS.wrong(words, problem))).W
     assert np.linalg.norm(STARTS(words, W_wrong)[3]) == pytest.approx(10 * np.linalg.norm(W_wrong))

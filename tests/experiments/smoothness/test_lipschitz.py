@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 import xarray
 
-from jaxattn import data, language, records
+from jaxattn import data, language
 from jaxattn.experiments.smoothness import bends
 from jaxattn.experiments.smoothness.lipschitz import (
     _paper,  # pyright: ignore[reportPrivateUsage]
     measure,
     summarize,
 )
-from jaxattn.study.settings import recording, texts
+from jaxattn.study.settings import texts
+from tests.recorded import written
 
 VERDICTS = {"lipschitz:bound": "holds", "lipschitz:exponential": "holds", "lipschitz:derived": "holds"}
 SEEDS, V = 3, 4
-RISKS = {"cross entropy": language.risk, "logistic": bends.logistic, "squared": language.squared_risk}
-BOUNDS = {
-    "cross entropy": language.cross_entropy_bound,
-    "logistic": lambda one: language.score_bound(bends.tied(one)),
-    "squared": language.squared_bound,
+RISKS = {
+    "cross entropy": (language.risk, language.cross_entropy_bound),
+    "logistic": (bends.logistic, lambda one: language.score_bound(bends.tied(one))),
+    "squared": (language.squared_risk, language.squared_bound),
 }
 
 
@@ -45,9 +45,7 @@ def measured():
 @pytest.fixture(scope="module")
 def record(tmp_path_factory):
     law = partial(data.language, m=4, n=3, d=6, V=V, entropy=0.2, order=1, candidates=language.vocabulary)
-    path = tmp_path_factory.mktemp("runs") / "record.zarr"
-    recording.run(texts.Texts(law, SEEDS, key=1), path, {})
-    return records.load(path)
+    return written(texts.Texts(law, SEEDS, key=1), tmp_path_factory.mktemp("runs"))
 
 
 def of_seed(record, seed, R):
@@ -65,9 +63,9 @@ def test_what_is_found_is_a_lower_bound_that_is_no_less_than_at_zero(record):
     assert np.all(one["ratio"] <= one["bound"])
     assert float((one["residual"] / one["bend"]).max()) < 1e-6
     for R in (1.0, 4.0):
-        for risk, function in RISKS.items():
+        for risk, (function, bound) in RISKS.items():
             text, found = of_seed(record, 1, R), one.sel(radius=R, risk=risk).isel(seed=1)
-            np.testing.assert_allclose(found["bound"], BOUNDS[risk](text), rtol=1e-10)
+            np.testing.assert_allclose(found["bound"], bound(text), rtol=1e-10)
             at_zero = jax.hessian(function)(jnp.zeros((6, 6)), text).reshape(36, 36)
             assert float(found["bend"]) >= np.linalg.norm(at_zero, 2) * (1 - 1e-9)
 

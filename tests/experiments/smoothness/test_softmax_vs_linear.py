@@ -8,22 +8,17 @@ import numpy as np
 import pytest
 import xarray
 
-from jaxattn import data, language, records
+from jaxattn import data, language
 from jaxattn.experiments.smoothness import bends
-from jaxattn.experiments.smoothness.softmax_vs_linear import scales
-from jaxattn.experiments.smoothness.softmax_vs_linear.claims import CLAIMS, summarize
+from jaxattn.experiments.smoothness.softmax_vs_linear import CLAIMS, best, summarize
 from jaxattn.experiments.smoothness.softmax_vs_linear.measure import ATTENTIONS, LINEAR, LOSSES, SCALES, STEPS, measure
-from jaxattn.experiments.smoothness.softmax_vs_linear.scales import Correction
 from jaxattn.study.claims.criteria import Number, above
-from jaxattn.study.settings import recording, texts
+from jaxattn.study.settings import texts
+from tests.recorded import written
 
-VERDICTS = {
-    "softmax-vs-linear:logistic": "holds with a correction",
-    "softmax-vs-linear:squared": "holds with a correction",
-    "softmax-vs-linear:curvature-logistic": "holds with a correction",
-    "softmax-vs-linear:curvature-squared": "holds with a correction",
-    "softmax-vs-linear:divergence": "holds",
-}
+CORRECTED = ("logistic", "squared", "curvature-logistic", "curvature-squared")
+VERDICTS = {f"softmax-vs-linear:{name}": "holds with a correction" for name in CORRECTED}
+VERDICTS |= {"softmax-vs-linear:divergence": "holds"}
 KEY = jax.random.key(0)
 
 
@@ -88,22 +83,17 @@ def test_linear_attention_bends_nowhere_more_than_at_zero(risk):
 
 
 @pytest.mark.slow
-def test_linear_attention_as_a_sum_bends_by_the_number_of_words_squared_more():
-    one = text(2)
-    for risk in (bends.logistic, language.squared_risk):
-        mean, of_sum = (
-            jax.hessian(partial(risk, choices=one, attention=attention))(jnp.zeros((6, 6)))
-            for attention in LINEAR.values()
-        )
-        np.testing.assert_allclose(of_sum, 16 * mean, rtol=1e-10, atol=1e-14)
+@pytest.mark.parametrize("risk", [bends.logistic, language.squared_risk])
+def test_linear_attention_as_a_sum_bends_by_the_number_of_words_squared_more(risk):
+    risks = (partial(risk, choices=text(2), attention=attention) for attention in LINEAR.values())
+    mean, of_sum = (jax.hessian(each)(jnp.zeros((6, 6))) for each in risks)
+    np.testing.assert_allclose(of_sum, 16 * mean, rtol=1e-10, atol=1e-14)
 
 
 @pytest.fixture(scope="module")
 def of_record(tmp_path_factory):
     law = partial(data.language, m=4, n=3, d=6, V=4, entropy=0.2, order=1, candidates=language.vocabulary)
-    path = tmp_path_factory.mktemp("runs") / "record.zarr"
-    recording.run(texts.Texts(law, 4, key=1), path, {})
-    record = records.load(path)
+    record = written(texts.Texts(law, 4, key=1), tmp_path_factory.mktemp("runs"))
     return record, measure(record)
 
 
@@ -154,17 +144,11 @@ def test_a_step_that_was_found_descends_and_a_slightly_longer_one_does_not(of_re
 
 
 def test_the_best_correction_is_one_that_is_met_and_fails_only_if_all_are_broken():
-    numbers = (Number(share, share - 0.1, share + 0.1) for share in (0.8, 0.5, 0.2))
-    met, unclear, broken = (Correction("", (above("share", one, 0.5),)) for one in numbers)
-    assert scales.best([broken, unclear, met]) is met
-    assert scales.best([broken, unclear]) is unclear
-    assert scales.best([broken, broken]) is broken
-
-
-def test_the_worst_scale_is_read_off():
-    numbers = [Number(0.5, 0.1, 0.9), Number(0.4, 0.3, 0.5)]
-    assert scales.least(numbers) == Number(0.4, 0.1, 0.5)
-    assert scales.most(numbers) == Number(0.5, 0.3, 0.9)
+    shares = {"broken": 0.2, "broken, too": 0.1, "unclear": 0.5, "met": 0.8}
+    every = {name: [above("share", Number(x, x - 0.1, x + 0.1), 0.5)] for name, x in shares.items()}
+    for last in ("met", "unclear", "broken"):
+        assert best(every) == {"corrected": every[last], "correction": last}
+        del every[last]
 
 
 def test_ratios_proofs_and_exceptions_are_counted():

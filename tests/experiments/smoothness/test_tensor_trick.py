@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import xarray
 
-from jaxattn import data, language, losses, records
+from jaxattn import data, language, losses
 from jaxattn.experiments.smoothness import tensor_trick
 from jaxattn.experiments.smoothness.tensor_trick import costs, measure
 from jaxattn.language import tensor
-from jaxattn.study.settings import recording, texts
+from jaxattn.study.settings import texts
 from tests.instances import lane
+from tests.recorded import written
 
 VERDICTS = {"tensor-trick:identity": "holds"}
 LAW = {"m": 3, "n": 5, "d": 6, "V": 4, "entropy": 1.0}
@@ -37,9 +38,7 @@ def of_size(n, d):
 @pytest.fixture(scope="module")
 def record(tmp_path_factory):
     setting = texts.Texts(partial(data.language, **LAW, candidates=language.prefix), seeds=4, key=1)
-    path = tmp_path_factory.mktemp("runs") / "record.zarr"
-    recording.run(setting, path, {})
-    return records.load(path).assign_attrs({"data.m": 3, "data.n": 5})
+    return written(setting, tmp_path_factory.mktemp("runs")).assign_attrs({"data.m": 3, "data.n": 5})
 
 
 def test_every_text_is_measured_at_weights_of_its_own_key(record):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 import xarray
 from jaxtyping import Bool, Float, PRNGKeyArray
@@ -26,9 +25,9 @@ from jaxattn.study.style import page, palette
 
 # The laws of the radii, and the problem that p obeys under each: p outgrows v, neither does, or v outgrows p.
 _OBEYED = {"r ~ R^0.5": "unrelaxed", "r ~ R^1": "offset", "r ~ R^2": "relaxed"}
-# Fixed before any number of the experiment's key: the direction error below which two directions count as equal; the
-# share of seeds that counts as nearly all; that which other problems must not reach; the largest mean direction error
-# of a limit; the smallest last radius that decides; and the share of seeds that must be solved.
+# Fixed before any number of the experiment's key: the direction error of equal directions; the share of seeds that is
+# nearly all; that which other problems must not reach; the largest mean direction error of a limit; the smallest last
+# radius that decides; and the share of seeds that must be solved.
 _PARALLEL, _ALL, _OTHERS, _NEAR, _FAR, _SOLVED = 0.001, 0.95, 0.8, 0.001, 900.0, 0.9
 # The rounding errors of 1 - cos for equal directions, and of equal margins, in double precision.
 _SAME, _EQUAL = 1e-16, 1e-9
@@ -38,16 +37,14 @@ _SHARE = f"share of seeds with 1 - cos below {_PARALLEL}"
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Compare the path of lowest risk at the largest radii with the certified solutions for its tokens.
 
-    A seed is kept if that path is solved on every radius, and its other paths on the largest; if no other token of an
-    input has a label margin as large as the smallest one of the tokens chosen (then "ambiguous": the theorem excludes
-    it); and if all max-margin problems are certified optimal.
+    A seed is kept if that path is solved on every radius, and its other paths on the largest; if all max-margin
+    problems are certified optimal; and unless it is "ambiguous", which the theorem excludes: another token of an input
+    has a label margin as large as the smallest one of the tokens chosen.
 
     Returns:
-        `off`, 1 - cos of p and the solution of each problem of `joint.PROBLEMS`, (seed, problem, radius), that with
-        offsets for the ratio of the largest radii; `off_v`, the same of v, `residual`, and whether the path is the
-        `lowest` found, (seed, radius); whether an input is a `support` vector of v, (seed, input); and whether the
-        path's tokens are those of `largest` label margin of all, (seed,). Whether a point is `solved`, (attempt,
-        radius).
+        `off`, 1 - cos of p and each solution, offsets being those for the largest radii, and `off_v`, of v; `residual`;
+        whether the path is the `lowest` found, an input is a `support` vector of v, the path's tokens are those of
+        `largest` label margin of all, and a point of an attempt is `solved`.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     seeds = np.arange(len(arrays["X"]))
@@ -86,9 +83,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 def _ambiguous(problems: Problem, alpha: np.ndarray, v: Float[np.ndarray, "seed d"]) -> Bool[np.ndarray, " seed"]:
     """Whether another token of an input has at least the smallest label margin of the tokens chosen, 1."""
-    X, Y = jax.tree.map(np.asarray, (problems.X, problems.Y))
-    margins = Y[:, :, None] * np.einsum("sntd,sd->snt", X, v)
-    others = np.arange(X.shape[2]) != alpha[:, :, None]
+    margins = np.asarray(problems.Y)[:, :, None] * np.einsum("sntd,sd->snt", np.asarray(problems.X), v)
+    others = np.arange(problems.T) != alpha[:, :, None]
     return (others & (margins >= 1 - _EQUAL)).any(axis=(1, 2))
 
 
@@ -103,16 +99,7 @@ def _off(a: Float[np.ndarray, "... d"], b: Float[np.ndarray, "... d"]) -> Float[
 
 
 def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    """Estimate how close p and v are to the solutions of their problems.
-
-    Returns:
-        Over the `mixed` seeds of `joint.of_support`: quantiles of the direction error from the solution of each
-        problem, (problem, radius), and the share `parallel` at the end, (problem,). Over the `whole` ones: the mean
-        direction error at the end, `off_whole`, and its quantiles along the radii. Over all: the share `head` of seeds
-        whose v is parallel to its solution, quantiles of `off_v`, the share `lowest` of seeds whose path is the lowest
-        found, (radius,), the share `largest` that choose the tokens of largest label margin, and the largest
-        `residual`. Attributes count `mixed` and `whole` seeds, `points` and `unsolved_points`.
-    """
+    """Estimate how close p and v are to the solutions along the radii, over the `mixed`, the `whole` or all seeds."""
     mixed, whole, counts = of_support(run)
     off_whole = whole["off"].sel(problem="unrelaxed", drop=True)
     estimates = estimated(
@@ -150,6 +137,10 @@ def _by_law(runs: Datasets, words: Callable[[xarray.Dataset], str]) -> str:
     return ", ".join(f"{words(runs[law])} ({law})" for law in _OBEYED)
 
 
+def _seeds(runs: Datasets, kind: str) -> str:
+    return _by_law(runs, lambda run: f"{run.attrs[kind]} of {run.attrs['kept']}")
+
+
 _SOURCE = Source("arXiv 2306.13596", "theorem on joint regularization paths, as recalled", Setting.OURS)
 
 
@@ -178,11 +169,10 @@ def _head(runs: Datasets) -> Judgement:
     "p_mm of the selected tokens.",
 )
 def _support(runs: Datasets) -> Judgement:
-    seeds = _by_law(runs, lambda run: f"{run.attrs['whole']} of {run.attrs['kept']}")
     label = "mean 1 - cos of p and its token SVM"
     return Judgement(
         [between(f"{label}, {law}", number(runs[law], "off_whole"), 0.0, _NEAR) for law in _OBEYED],
-        remark=f"Over the seeds all of whose inputs are support vectors of v: {seeds}.",
+        remark=f"Over the seeds all of whose inputs are support vectors of v: {_seeds(runs, 'whole')}.",
         undecided=_undecided(runs, "whole"),
     )
 
@@ -194,12 +184,9 @@ def _support(runs: Datasets) -> Judgement:
     "inputs that are no support vectors of the max-margin v are relaxed from >= 1 to >= 0.",
 )
 def _relaxed(runs: Datasets) -> Judgement:
-    return Judgement(
-        [above(*_parallel(runs, law, "relaxed"), _ALL) for law in _OBEYED],
-        [above(*_parallel(runs, law, "relaxed"), _ALL) for law, problem in _OBEYED.items() if problem == "relaxed"],
-        correction="only if the radius r of v outgrows R.",
-        **_of_mixed(runs),
-    )
+    stated = {law: above(*_parallel(runs, law, "relaxed"), _ALL) for law in _OBEYED}
+    correction = "only if the radius r of v outgrows R."
+    return Judgement([*stated.values()], [stated["r ~ R^2"]], correction, **_of_mixed(runs))
 
 
 @claim(
@@ -212,12 +199,9 @@ def _relaxed(runs: Datasets) -> Judgement:
 )
 def _growth(runs: Datasets) -> Judgement:
     others = [(law, other) for law in _OBEYED for other in ("unrelaxed", "relaxed") if other != _OBEYED[law]]
+    stated = [above(*_parallel(runs, law, problem), _ALL) for law, problem in _OBEYED.items()]
     return Judgement(
-        [
-            *(above(*_parallel(runs, law, problem), _ALL) for law, problem in _OBEYED.items()),
-            *(below(*_parallel(runs, law, other), _OTHERS) for law, other in others),
-        ],
-        **_of_mixed(runs),
+        stated + [below(*_parallel(runs, law, other), _OTHERS) for law, other in others], **_of_mixed(runs)
     )
 
 
@@ -227,22 +211,20 @@ def _parallel(runs: Datasets, law: str, problem: str) -> tuple[str, Number]:
 
 def _of_mixed(runs: Datasets) -> dict[str, Any]:
     """Return what judgements on seeds with inputs that are no support vectors say besides their criteria."""
-    seeds = _by_law(runs, lambda run: f"{run.attrs['mixed']} of {run.attrs['kept']}")
     medians = "; ".join(f"{law}: {medians_of(runs[law], 'off_50')}" for law in _OBEYED)
     return {
-        "remark": f"Over the seeds some of whose inputs are no support vectors of v: {seeds}. Median 1 - cos: "
-        f"{medians}.",
+        "remark": f"Over the seeds some of whose inputs are no support vectors of v: {_seeds(runs, 'mixed')}. Median "
+        f"1 - cos: {medians}.",
         "numbers": dict(_parallel(runs, law, problem) for law in _OBEYED for problem in PROBLEMS),
         "undecided": _undecided(runs, "mixed"),
     }
 
 
+_GROWTHS = ("$r \\propto R^{1/2}$", "$r \\propto R$", "$r \\propto R^2$")
 # From slow to fast growth of r, from light to dark.
-_LIGHT, _MIDDLE, _DARK = palette.ramp(3)
 _LOOKS = {
-    "r ~ R^0.5": {"color": _LIGHT, "linestyle": "-", "label": "$r \\propto R^{1/2}$"},
-    "r ~ R^1": {"color": _MIDDLE, "linestyle": "--", "label": "$r \\propto R$"},
-    "r ~ R^2": {"color": _DARK, "linestyle": ":", "label": "$r \\propto R^2$"},
+    law: {"color": colour, "linestyle": dash, "label": label}
+    for law, colour, dash, label in zip(_OBEYED, palette.ramp(3), ("-", "--", ":"), _GROWTHS, strict=True)
 }
 
 
@@ -272,23 +254,21 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         key.axis("off")
         key.add_artist(key.legend(handles=panels[0, 0].lines, title="(a)-(c): 1 - cos with", loc="upper left"))
         key.legend(handles=of_v.lines, title="(d), (e): radius $r$ of $v$", loc="lower left")
-        page.add_counts(figure, summaries, _remark(summaries))
+        runs = summaries.values()
+        mixed, whole = (", ".join(str(run.attrs[kind]) for run in runs) for kind in ("mixed", "whole"))
+        unsolved, points = (sum(run.attrs[name] for run in runs) for name in ("unsolved_points", "points"))
+        worst = max(float(run["residual"]) for run in runs)
+        remark = (
+            f"Medians and bands from the 10th to the 90th percentile. (a)-(c): the {mixed} seeds some of whose inputs "
+            f"are no support vectors of v, and their share with 1 - cos below {_PARALLEL} at the end; (d): the {whole} "
+            f"others. {unsolved} of {points} points are unsolved; largest residual of a kept seed: {worst:.0e}."
+        )
+        page.add_counts(figure, summaries, remark)
     return figure
 
 
 def _curve(axes: Axes, run: xarray.Dataset, name: str, **look: Any) -> None:
     page.band(axes, run["radius"].values, *(run[f"{name}_{q}"].values for q in (50, 10, 90)), **look)
-
-
-def _remark(summaries: Datasets) -> str:
-    mixed, whole = (", ".join(str(run.attrs[kind]) for run in summaries.values()) for kind in ("mixed", "whole"))
-    unsolved, points = (sum(run.attrs[name] for run in summaries.values()) for name in ("unsolved_points", "points"))
-    worst = max(float(run["residual"]) for run in summaries.values())
-    return (
-        f"Medians and bands from the 10th to the 90th percentile. (a)-(c): the {mixed} seeds some of whose inputs are "
-        f"no support vectors of v, and their share with 1 - cos below {_PARALLEL} at the end; (d): the {whole} others. "
-        f"{unsolved} of {points} points are unsolved; largest residual of a kept seed: {worst:.0e}."
-    )
 
 
 EXPERIMENT = Experiment(measure, claims=(_head, _support, _relaxed, _growth), estimate=estimate, draw=draw)

@@ -19,23 +19,14 @@ _MOST = 4096
 
 
 class Choices(NamedTuple):
-    """The best choices of tokens of a batch of problems.
-
-    Attributes:
-        alpha: one token of every input, by falling label margin; where there are too few, the first once more.
-        margin: the label margins.
-    """
+    """The best choices of tokens of a batch of problems by falling label margin; the first again where too few."""
 
     alpha: Int[np.ndarray, "seed start n"]
     margin: Float[np.ndarray, "seed start"]
 
 
 def best(problems: Problem, starts: int) -> Choices:
-    """Return the choices of tokens whose label margin `1 / ||v||` is largest, of those that are locally best.
-
-    Args:
-        problems: a batch, whose inputs see all of their tokens.
-        starts: how many choices to return of each problem.
+    """Return so many choices of tokens of largest label margin `1 / ||v||`, of those that are locally best.
 
     Raises:
         ValueError: there are too many choices to try them all.

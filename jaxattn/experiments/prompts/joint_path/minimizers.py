@@ -28,8 +28,8 @@ from jaxattn.svm.pivoting import cholesky, inverse_of_lower
 
 # The minimizer over v is followed from r = 1 by a Newton step for each factor of this size, and of more at the end.
 _FACTOR, _LAST = 1.7, 6
-# The path begins on the middle radius of p, at this ratio of the radii, and goes in so many steps to its own. From
-# there it first goes by this share of a step, for the direction of the next, and then in so many to each next radius.
+# Starting ratio of the radii, warm-up steps from it to the path's own, the probe as a share of a step, and the steps
+# from one radius to the next.
 _NARROW, _WIDENING, _BESIDE, _BETWEEN = 0.1, 16, 1e-3, 4
 # Margins above this have a loss of `exp(-m)` in double precision.
 _LARGE = 30.0
@@ -37,13 +37,7 @@ _LARGE = 30.0
 
 @dataclass(frozen=True)
 class Growth:
-    """How the radius of the ball of v grows with that of p: `r = ratio first (R / first)^exponent`.
-
-    Attributes:
-        exponent: of R, positive.
-        first: the R at which `r = ratio R`.
-        ratio: of the radii there.
-    """
+    """How the radius of the ball of v grows with that of p: `r = ratio first (R / first)^exponent`."""
 
     exponent: float
     first: float = 10.0
@@ -59,15 +53,10 @@ class Growth:
 
 
 class JointPath(NamedTuple):
-    """A stationary point on every pair of radii, with its evidence.
+    """A stationary point (p, v) on every pair of radii, and Newton's steps in p.
 
-    Attributes:
-        p: of length R.
-        head: v, of length r.
-        residual: the larger of `1 - cos` of p and of v with the negative gradients of the risk. Zero if and only if the
-            first-order conditions hold on both balls; v is then the minimizer for this p.
-        log_risk: logarithm of the risk.
-        steps: of Newton's method in p.
+    The residual is the larger of `1 - cos` of p and of v with the negative gradients of the risk. It is zero if and
+    only if the first-order conditions hold on both balls; v is then the minimizer for this p.
     """
 
     p: Float[Array, "radii d"]
@@ -82,10 +71,10 @@ def path(
 ) -> JointPath:
     """Follow a stationary point of the logistic risk from the middle radii up to the largest, and down to the smallest.
 
-    Works under `jit` and `vmap`; calls no LAPACK.
+    Works under `jit` and `vmap`; calls no LAPACK. The inputs share their query, of length 1.
 
     Args:
-        problem: whose inputs share their query, of length 1.
+        problem: as drawn.
         start: a matrix along which p begins.
         R: increasing radii of p, at least two.
         r: those of v.
@@ -129,10 +118,7 @@ class _Stage(NamedTuple):
 
 
 def _stages(R: Float[Array, " radii"], r: Float[Array, " radii"]) -> _Stage:
-    """Return the stages that widen the ball of v to the first radii, go a little beside them, and then to all others.
-
-    Radii at the end may be repeated.
-    """
+    """Return the stages that widen v's ball to the first radii, probe beside them, and go to all others."""
     places = jnp.r_[0.0, _BESIDE, jnp.arange(1, _BETWEEN * (R.size - 1) + 1) / _BETWEEN]
     all_R, all_r = (jnp.exp(jnp.interp(places, jnp.arange(R.size), jnp.log(radii))) for radii in (R, r))
     widening = jnp.geomspace(_NARROW * R[0], r[0], _WIDENING)
@@ -179,12 +165,8 @@ def minimizer(A: Float[Array, "n d"], r: Float[Array, ""]) -> Float[Array, " d"]
 
     With u_i the logarithm of the i-th slope, v is along `sum_i exp(u_i) A_i`, which makes n equations for u,
     `u_i = log sigmoid(-A_i.v)`. Their Jacobian is never singular, and u is about linear in r: it is followed from
-    `r = 1`, for r of any size. A number added to all u_i changes no v: they are kept relative to the largest, which of
-    an r of 10^5 saves as many digits.
-
-    Args:
-        A: attention outputs times labels; linearly independent.
-        r: length of v, positive.
+    `r = 1`, for r of any size. A number added to all u_i does not change v. They are kept relative to the largest: this
+    saves five digits for r = 10^5. The rows of A, attention outputs times labels, are linearly independent.
     """
     gram = A @ A.T
     fixed = jax.lax.stop_gradient(gram)

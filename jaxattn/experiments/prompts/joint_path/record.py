@@ -32,8 +32,7 @@ _DIMS = {
     "p": ("start", "radius", "feature"),
     "head": ("start", "radius", "feature"),
 }
-# Choices of tokens that a path is followed from, Newton steps on each radius, and the residual of what is solved, that
-# of `regularization.path`.
+# Choices that paths are followed from, Newton steps on each radius, and the residual of `regularization.path`.
 STARTS, _STEPS, SOLVED = 2, 80, 1e-6
 # Paths that are followed together wait for the slowest of them.
 _TOGETHER = 30
@@ -42,15 +41,7 @@ _path = partial(path, most=_STEPS)
 
 @dataclass(frozen=True)
 class JointPaths:
-    """One setting: problems, and for each its paths over the radii of p and of v.
-
-    Attributes:
-        law: of the problems; their inputs share a query of length 1.
-        ball: how the radius of v grows with that of p.
-        seeds: how many problems to draw.
-        key: root key; seed s draws from `fold_in(key, s)`, however many seeds there are.
-        radii: of p.
-    """
+    """One setting: problems whose inputs share a unit query, and for each its paths over the radii of p and v."""
 
     law: data.Law
     ball: Growth
@@ -84,7 +75,7 @@ class JointPaths:
         return _arrays(problem, data_key, choices.Choices(alpha, margin), found)  # pyright: ignore[reportArgumentType]
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
-        """Draw problems, choose tokens, and follow the paths down from the token SVMs of these."""
+        """Draw problems, choose tokens, and follow the paths from the token SVMs of these."""
         data_keys, _ = batch.over_seeds(keys, seeds, shared=(root,))
         problems = batch.over_seeds(from_words(self.law), data_keys)
         if (problems.Z[:, :1] != problems.Z).any() or problems.present is not None:
@@ -92,7 +83,7 @@ class JointPaths:
         chosen = choices.best(problems, STARTS)
         lanes = jax.tree.map(lambda leaf: np.repeat(leaf, STARTS, axis=0), problems)
         rows = batch.over_seeds(svm.token_constraints, lanes, chosen.alpha.reshape(-1, problems.n))
-        # Also where there is no solution every path begins somewhere; the second stage excludes it.
+        # Paths without a solution begin at 0; the second stage excludes them.
         starts = np.nan_to_num(np.asarray(svm.solve_batch(rows).W))
         all_lanes, R = self.seeds * STARTS, self.radii()
         width = min(_TOGETHER, all_lanes)

@@ -24,8 +24,8 @@ from jaxattn.study.style import page, palette
 _EXACT = ("W, keys X, exact direction", "W, keys X A, exact direction", "p, keys X, exact direction")
 _PUBLISHED = ("W, keys X, published rule", "W, keys X A, published rule")
 _OF_W, _, _OF_P = _EXACT
-# Fixed beforehand: the direction error below which two directions count as equal; the share of seeds that counts as
-# nearly all; the smallest mean margin ratio of a limit; and the rounding error between two forms of the same descent.
+# Fixed beforehand: the direction error of equal directions, the share of seeds that is nearly all, the smallest mean
+# margin ratio of a limit, and the rounding error between two forms of the same descent.
 _PARALLEL, _ALL, _LIMIT, _ROUNDING = 0.01, 0.95, 0.99, 1e-6
 # The number of steps in the paper.
 _STEPS = 1000
@@ -40,16 +40,15 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     twice: for p, and for W. A seed is kept if its weights stayed finite and both solutions are certified optimal.
 
     Returns:
-        `off`, 1 - cos of p and p_mm, and `margin_ratio`, (seed, snapshot); `p`, (seed, snapshot, feature); `remainder`,
-        `||W - p z^T|| / ||W||`, (seed, snapshot), zero for a trained p; `solutions`, `||W_mm - p_mm z^T|| / ||W_mm||`,
-        (seed,); and whether the selected tokens are `locally` and `globally` optimal, (seed,).
+        `off`, 1 - cos of p and p_mm; `margin_ratio`; `p`; `remainder`, `||W - p z^T|| / ||W||`, zero for a trained p;
+        `solutions`, `||W_mm - p_mm z^T|| / ||W_mm||`; and whether the selected tokens are `locally` and `globally`
+        optimal.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     problems = of_arrays(arrays)
     p, remainder = batch.over_seeds(_prompts, arrays["W_snapshots"], problems)
     finite = np.isfinite(arrays["W"]).all(axis=(1, 2)) & np.isfinite(p).all(axis=(1, 2))
-    alpha = batch.over_seeds(_selected, np.where(finite[:, None], p[:, -1], 0.0), problems)
-    constraints = batch.over_seeds(_constraints, problems, alpha)
+    alpha, *constraints = batch.over_seeds(_posed, np.where(finite[:, None], p[:, -1], 0.0), problems)
     solutions = [svm.solve_batch(posed, solver=solver) for posed in constraints]
     status = np.stack([solution.status for solution in solutions], axis=1)
     kept = finite & (status == svm.Status.OPTIMAL).all(axis=1)
@@ -79,12 +78,10 @@ def _prompts(W: Float[Array, "snapshot d e"], problem: Problem) -> tuple[Array, 
     return p, rest / jnp.where(length > 0, length, 1.0)
 
 
-def _selected(p: Float[Array, " d"], problem: Problem) -> Int[Array, " n"]:
-    return jnp.argmax(problem.X @ p, axis=1)
-
-
-def _constraints(problem: Problem, alpha: Int[Array, " n"]) -> tuple[svm.Constraints, svm.Constraints]:
-    return svm.prompt_constraints(problem.X, alpha), svm.token_constraints(problem, alpha)
+def _posed(p: Float[Array, " d"], problem: Problem) -> tuple[Int[Array, " n"], svm.Constraints, svm.Constraints]:
+    """Return the tokens that p selects, and the max-margin problems of p and of W."""
+    alpha = jnp.argmax(problem.X @ p, axis=1)
+    return alpha, svm.prompt_constraints(problem.X, alpha), svm.token_constraints(problem, alpha)
 
 
 def _compared(
@@ -189,10 +186,8 @@ def _equivalent(runs: Datasets) -> Judgement:
     )
 
 
-_COLOURS = {"shared_query": palette.TEAL, "keyed": palette.AMBER}
-_DASHES = {"scale_free_gd": "-", "normalized_gd": "--"}
-_KEYS = {"shared_query": "$W = I$", "keyed": "$W = A$ drawn"}
-_RULES = {"scale_free_gd": "exact direction", "normalized_gd": "published rule"}
+_KEYS = {"shared_query": (palette.TEAL, "$W = I$"), "keyed": (palette.AMBER, "$W = A$ drawn")}
+_RULES = {"scale_free_gd": ("-", "exact direction"), "normalized_gd": ("--", "published rule")}
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
@@ -201,19 +196,17 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         figure = page.full(3.2)
         left, right = figure.subplots(1, 2, sharex=True)
         for name, run in summaries.items():
-            steps = run["snapshot"].values
-            off = [run[f"off_quantile_{q}"].values for q in (50, 10, 90)]
-            ratio = [run[part].values for part in ("ratio", "ratio_low", "ratio_high")]
+            off = [run[part].values for part in ("snapshot", *(f"off_quantile_{q}" for q in (50, 10, 90)))]
+            ratio = [run[part].values for part in ("snapshot", "ratio", "ratio_low", "ratio_high")]
             if name == _OF_P:
                 look = {"color": "black", "linestyle": "none", "marker": ".", "label": "training $p$ itself, $W = I$"}
-                left.plot(steps, off[0], **look)
-                right.plot(steps, ratio[0], **look)
+                left.plot(*off[:2], **look)
+                right.plot(*ratio[:2], **look)
             else:
-                keys, rule = run.attrs["data"], run.attrs["optimizer"]
-                label = f"{_KEYS[keys]}, {_RULES[rule]}"
-                look = {"color": _COLOURS[keys], "linestyle": _DASHES[rule], "label": label}
-                page.band(left, steps, *off, **look)
-                page.band(right, steps, *ratio, **look)
+                (colour, keys), (dash, rule) = _KEYS[run.attrs["data"]], _RULES[run.attrs["optimizer"]]
+                look = {"color": colour, "linestyle": dash, "label": f"{keys}, {rule}"}
+                page.band(left, *off, **look)
+                page.band(right, *ratio, **look)
         for axes in (left, right):
             axes.axvline(_STEPS, color=palette.GUIDE, linewidth=0.8)
             axes.set(xscale="log", xlabel="step")

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
@@ -17,7 +17,7 @@ from matplotlib.patches import Patch
 from jaxattn import metrics, svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
-from jaxattn.statistics import Estimate, pooled, variables
+from jaxattn.statistics import pooled, variables
 from jaxattn.study.claims import LEAST_STEPS, Datasets, Experiment, Judgement, Judgements, Needs, Source, claim
 from jaxattn.study.claims.claim import Setting, family
 from jaxattn.study.claims.criteria import Number, above
@@ -28,8 +28,8 @@ from jaxattn.study.style import page, palette
 _SOURCE = Source("arXiv 2306.13596", "theorems on locally optimal directions, and its pictures", Setting.PROXY)
 # The runs over many problems, by the number of inputs; the others have one problem, to be drawn.
 _RUNS = {1: "n = 1, 25 starts", 2: "n = 2, 25 starts"}
-# Fixed beforehand: the direction error above which an end is not at its solution; the smallest share of its norm by
-# which a growing prompt moves in the second half of training; and the share of starts that counts as all.
+# Fixed beforehand: the largest direction error of an end at its solution, the smallest share of its norm by which a
+# growing prompt moves in the second half of training, and the share of starts that counts as all.
 _PARALLEL, _MOVES, _ALL = 0.01, 0.2, 0.98
 # The rounding error of 1 - cos in double precision for equal directions.
 _SAME = 1e-16
@@ -44,22 +44,22 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     start ends are optimal.
 
     Returns:
-        For each kept problem and start: `choice`, the number of the choice of tokens that the end selects; `off`, 1 -
-        cos of the end and that choice's solution; and `moved`, the distance between the prompts at the end and halfway,
-        over the norm at the end: about 1/2 if the prompt grows, about 0 if it stays at a point. For each choice its
-        `solution`, (seed, choice, feature), and whether it is `locally` optimal. In addition the tokens, their scores,
-        and the starts.
+        For each start: `choice`, the number of the choice of tokens that its end selects; `off`, 1 - cos of the end and
+        that choice's solution; and `moved`, the distance of the prompts at the end and halfway over the norm at the
+        end: about 1/2 if the prompt grows, about 0 if it stays at a point. For each choice its `solution`, and whether
+        it is `locally` optimal.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
     problems = of_arrays(arrays)
-    seeds, n, T = len(arrays["p"]), problems.n, problems.T
-    choices = np.array(list(itertools.product(range(T), repeat=n)))
+    seeds = len(arrays["p"])
+    choices = np.array(list(itertools.product(range(problems.T), repeat=problems.n)))
     each: Problem = jax.tree.map(lambda leaf: np.repeat(leaf, len(choices), axis=0), problems)
-    constraints = batch.over_seeds(_constraints, each, np.tile(choices, (seeds, 1)))
+    every = np.tile(choices, (seeds, 1))
+    constraints = batch.over_seeds(svm.prompt_constraints, each.X, every)
     solutions = svm.solve_batch(constraints, solver=solver)
     status = np.asarray(solutions.status).reshape(seeds, -1)
-    locally = batch.over_seeds(_locally, each, np.tile(choices, (seeds, 1)), constraints, solutions.W)
-    locally = locally.reshape(seeds, -1) & (status == svm.Status.OPTIMAL)
+    locally = batch.over_seeds(_locally, each, every, constraints, solutions.W).reshape(seeds, -1)
+    locally = locally & (status == svm.Status.OPTIMAL)
     solution = np.asarray(solutions.W).reshape(seeds, len(choices), -1)
     finite = np.asarray(np.isfinite(arrays["p"]).all(axis=(1, 2)))
     ends, halfway = (np.where(finite[:, None, None], arrays[name], 1.0) for name in ("p", "p_halfway"))
@@ -85,10 +85,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     )
 
 
-def _constraints(problem: Problem, alpha: Int[Array, " n"]) -> svm.Constraints:
-    return svm.prompt_constraints(problem.X, alpha)
-
-
 def _locally(problem: Problem, alpha: Int[Array, " n"], constraints: svm.Constraints, p: Float[Array, "d 1"]) -> Array:
     neighbours = tokens.support_neighbours(svm.margins(constraints, p), alpha)
     return tokens.is_locally_optimal(tokens.scores(problem), alpha, neighbours)
@@ -104,7 +100,7 @@ def _ends(
 
 
 def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    """Estimate where the starts end, over the problems, and keep the first problem for the figure.
+    """Estimate where the starts end, resampling whole problems, and keep the first problem for the figure.
 
     Returns:
         Shares of all starts: `arrived` at the solution of a locally optimal choice; `resting`, whose prompt stays at a
@@ -115,31 +111,23 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     choice, locally, off = run["choice"].values, run["locally"].values, run["off"].values
     rests = run["moved"].values < _MOVES
     arrived = np.take_along_axis(locally, choice, axis=1) & (off > 0) & (off < _PARALLEL) & ~rests
-    grows = ~rests
+    every = np.ones_like(rests)
     cases = {
-        "arrived": (arrived, None),
-        "resting": (rests, None),
-        "elsewhere": (~arrived & grows, None),
+        "arrived": (arrived, every),
+        "resting": (rests, every),
+        "elsewhere": (~arrived & ~rests, every),
         # If none grows, none has arrived.
-        "growing": (arrived, grows if grows.any() else None),
+        "growing": (arrived, every if rests.all() else ~rests),
     }
+    seed = np.broadcast_to(np.arange(len(choice))[:, None], choice.shape)
     shares = {
-        name: ((), _share(hits, among, jax.random.fold_in(key, k)))
+        name: ((), pooled(hits[among], seed[among], jax.random.fold_in(key, k)))
         for k, (name, (hits, among)) in enumerate(cases.items())
     }
     ends = np.where(arrived[0], choice[0], np.where(rests[0], _AT_REST, _ELSEWHERE))
-    reached = np.array([np.unique(choice[seed][arrived[seed]]).size for seed in range(len(choice))])
-    counts = {"several": int((reached > 1).sum()), "optima": int((locally.sum(axis=1) > 1).sum())}
+    reached = [np.unique(ends_of[at]).size > 1 for ends_of, at in zip(choice, arrived, strict=True)]
+    counts = {"several": sum(reached), "optima": int((locally.sum(axis=1) > 1).sum())}
     return run.isel(seed=0, drop=True).assign(variables(shares) | {"end": (("start",), ends)} | counts)
-
-
-def _share(
-    hits: Bool[np.ndarray, "seed start"], among: Bool[np.ndarray, "seed start"] | None, key: PRNGKeyArray
-) -> Estimate:
-    """Estimate the share of hits among some starts, or all, resampling whole problems."""
-    among = np.ones_like(hits) if among is None else among
-    seed = np.broadcast_to(np.arange(len(hits))[:, None], hits.shape)
-    return pooled(hits[among], seed[among], key)
 
 
 @claim(
@@ -181,11 +169,6 @@ def _several(runs: Datasets) -> Judgement:
     )
 
 
-# Of the locally optimal choices, in order; of prompts that stay at a point; and of ends elsewhere.
-_COLOURS, _REST_COLOUR, _ELSEWHERE_COLOUR = palette.OTHERS[:5], palette.EXCLUDED, palette.INK
-_MARKERS = ("o", "s")
-
-
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw for each number of inputs the problem with most starts, and in the titles the shares of all problems."""
     with page.style():
@@ -198,10 +181,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
                 f"{title}: {float(run['arrived']):.2%} of all starts end at\n"
                 f"locally optimal solutions, {float(run['resting']):.2%} at a point"
             )
-        figure.suptitle(
-            "Only directions of locally optimal tokens attract the prompt, from every start: "
-            f"{judgements['prompt-local:attract'].verdict}"
-        )
+        verdict = judgements["prompt-local:attract"].verdict
+        figure.suptitle(f"Only directions of locally optimal tokens attract the prompt, from every start: {verdict}")
         page.add_counts(
             figure,
             {run: summaries[run] for run in _RUNS.values()},
@@ -221,7 +202,8 @@ def _draw_ends(axes: Axes, run: xarray.Dataset) -> None:
     optima = np.flatnonzero(run["locally"].values)
     number_of = {choice: k for k, choice in enumerate(optima)} | {_AT_REST: len(optima)}
     numbers = np.array([number_of.get(choice, len(optima) + 1) for choice in end])
-    colours = [*(_COLOURS[k % len(_COLOURS)] for k in range(len(optima))), _REST_COLOUR, _ELSEWHERE_COLOUR]
+    # Of the locally optimal choices, in order; of prompts that stay at a point; and of ends elsewhere.
+    colours = [*(palette.OTHERS[k % 5] for k in range(len(optima))), palette.EXCLUDED, palette.INK]
     half = reach * side / (side - 1)
     axes.imshow(
         numbers.reshape(side, side),
@@ -241,7 +223,7 @@ def _draw_ends(axes: Axes, run: xarray.Dataset) -> None:
         axes.annotate("", xy=tuple(tip), xytext=(0, 0), arrowprops=look)
     X = run["X"].values * 0.75 * half / np.abs(run["X"].values).max()
     look = {"cmap": "Greys", "s": 34, "edgecolors": "black", "linewidths": 0.8, "zorder": 5}
-    for positions, scores, marker in zip(X, run["score"].values, _MARKERS, strict=False):
+    for positions, scores, marker in zip(X, run["score"].values, "os", strict=False):
         axes.scatter(*positions.T, c=scores, marker=marker, **look)
     names = ["token " + " and ".join(str(t + 1) for t in run["alpha"].values[choice]) for choice in optima]
     handles = [Patch(color=colour, alpha=0.6, label=name) for colour, name in zip(colours, names, strict=False)]

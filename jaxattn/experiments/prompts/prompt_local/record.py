@@ -33,15 +33,7 @@ _DIMS = {
 
 @dataclass(frozen=True)
 class Grid:
-    """Starts at the centres of the cells of a square `[-reach, reach]^2`, row by row.
-
-    Attributes:
-        reach: half the side of the square.
-        side: number of cells per side.
-
-    Raises:
-        ValueError: a reach that is not positive and finite, or fewer than 2 cells.
-    """
+    """Starts at the centres of the `side^2` cells of a square `[-reach, reach]^2`, row by row."""
 
     reach: float
     side: int
@@ -63,15 +55,7 @@ class Grid:
 class Grids:
     """One setting: problems in the plane with one query for all inputs, the starts, and the descent.
 
-    Attributes:
-        law: of the problems, in two dimensions.
-        initial: the starts.
-        optimizer: an optax transformation.
-        loss: of one margin.
-        head: of one attention output.
-        seeds: number of problems to draw.
-        key: root key; the problem of seed s is drawn from `fold_in(key, s)`, nothing else is random.
-        steps: updates of one run.
+    Only the problems are random.
     """
 
     law: data.Law
@@ -99,11 +83,7 @@ class Grids:
         return _DIMS[name]
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
-        """Name the arrays of one seed; only their shapes are used.
-
-        Raises:
-            ValueError: tokens that are not in the plane.
-        """
+        """Name the arrays of one seed; only their shapes are used."""
         data_key, _ = keys(seed, root)
         problem = from_words(self.law)(data_key)
         if problem.d != 2:
@@ -135,6 +115,6 @@ class Grids:
         return problems.arrays | {"data_key": data_keys, "p_initial": every.reshape(shape)} | prompts
 
     def outcome(self, record: Record) -> dict[str, int]:
-        """Every drawn problem is kept; outcomes of its starts are determined in the second stage."""
+        """Keep every problem; the second stage tells how its starts end."""
         del record
         return {"kept": self.seeds}

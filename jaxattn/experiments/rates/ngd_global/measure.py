@@ -19,18 +19,15 @@ _ROUNDING = 1e-16
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Solve the Att-SVM of the optimal tokens, and compare every descent with it.
+    """Solve the Att-SVM of the optimal tokens, and compare every descent of a record of `Rates` with it.
 
-    Args:
-        record: of `Rates`.
-        solver: of the max-margin problems; the default of the Frobenius norm if None.
+    A seed is kept if W_mm and the wrong selection's solution are certified.
 
     Returns:
-        For every kept seed, start and snapshot `off`, 1 - cos of W and W_mm; `log_rest`, the natural logarithm of `1 -
-        s`, s the probability of the optimal token, for the input where it is largest; `size`, `||W||_F`, and `path`,
-        the length of the path so far, both divided by `||W_mm||_F`. For every kept seed and start whether all optimal
-        tokens are selected at the end, `selects`, and whether a step became too long to be taken, `overflowed`. A seed
-        is kept if W_mm and the wrong selection's solution are certified.
+        For every start and snapshot `off`, 1 - cos of W and W_mm; `log_rest`, the natural logarithm of `1 - s`, s the
+        probability of the optimal token, for the input where it is largest; `size`, `||W||_F`, and `path`, the length
+        of the path so far, both divided by `||W_mm||_F`. For every start whether all optimal tokens are selected at the
+        end, `selects`, and whether a step became too long to be taken, `overflowed`.
     """
     problems = of_arrays({str(name): record[name].values for name in record.data_vars})
     alpha, constraints = batch.over_seeds(_posed, problems)
@@ -38,20 +35,13 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     both = np.stack([np.asarray(solution.status), record["status"].values])
     kept = (both == svm.Status.OPTIMAL).all(axis=0)
     infeasible = (both == svm.Status.INFEASIBLE).any(axis=0)
-    arrays = batch.over_seeds(
-        _along,
-        record["logits_snapshots"].values,
-        record["size_snapshots"].values,
-        record["path_snapshots"].values,
-        constraints,
-        np.asarray(solution.duals),
-        np.asarray(solution.primal),
-        alpha,
-    )
-    values = dict(zip(("off", "log_rest", "size", "path"), arrays[:4], strict=True))
+    series = (record[f"{name}_snapshots"].values for name in ("logits", "size", "path"))
+    duals, length = np.asarray(solution.duals), np.asarray(solution.primal)
+    *curves, selects = batch.over_seeds(_along, *series, constraints, duals, length, alpha)
+    values = dict(zip(("off", "log_rest", "size", "path"), curves, strict=True))
     return xarray.Dataset(
         {name: (("seed", "start", "snapshot"), np.asarray(array)[kept]) for name, array in values.items()}
-        | {"selects": (("seed", "start"), np.asarray(arrays[4])[kept])}
+        | {"selects": (("seed", "start"), np.asarray(selects)[kept])}
         | {"overflowed": (("seed", "start"), record["overflowed"].values[kept])},
         {
             "seed": record["seed"].values[kept],

@@ -40,14 +40,8 @@ _DIMS = {
 class Starts:
     """Starts at W = 0, at small and at large random weights, and far along a wrong selection, in the order of `NAMES`.
 
-    Attributes:
-        small: norm of the small random weights.
-        large: standard deviation of the entries of the large random weights, approximately that of their logits on unit
-            vectors.
-        margin: by which the tokens of the wrong selection lead, R of `R W_alpha`.
-
-    Raises:
-        ValueError: a number that is not positive and finite.
+    The small weights have the norm `small`, the entries of the large ones the standard deviation `large`, and the
+    tokens of the wrong selection lead by `margin`.
     """
 
     small: float
@@ -61,36 +55,20 @@ class Starts:
             checks.positive(name, getattr(self, name))
 
     def __call__(self, words: UInt32[Array, " words"], W_wrong: Float[Array, "d d"]) -> Float[Array, "starts d d"]:
-        """Draw the starts; those with random weights share one direction.
-
-        Args:
-            words: of the seed's key.
-            W_wrong: the solution of the wrong selection.
-        """
+        """Draw the starts from a key's words and the wrong selection's solution; random ones share one direction."""
         drawn = jax.random.normal(jax.random.fold_in(jax.random.wrap_key_data(words), 1), W_wrong.shape)
         small = self.small * drawn / jnp.linalg.norm(drawn)
         return jnp.stack([jnp.zeros_like(drawn), small, self.large * drawn, self.margin * W_wrong])
 
     def wrong(self, words: UInt32[Array, " words"], problem: Problem) -> Int[Array, " n"]:
-        """Draw a selection that has a wrong token in every input: one of the T - 1 others."""
+        """Draw one of the T - 1 wrong tokens of every input."""
         places = jax.random.randint(jax.random.wrap_key_data(words), (problem.n,), 1, problem.T)
         return (tokens.optimal(problem) + places) % problem.T
 
 
 @dataclass(frozen=True)
 class Rates:
-    """One setting: problems, the starts of descent on W, and its steps.
-
-    Attributes:
-        law: of the problems.
-        initial: the starts of each problem.
-        optimizer: one whose step depends only on the gradient's norm, or Polyak's.
-        loss: of one margin.
-        seeds: number of problems to draw.
-        key: root key; seed s draws its problem, and its starts, from `fold_in(key, s)`.
-        steps: of one descent.
-        snapshots: the steps after which logits and norm are kept.
-    """
+    """One setting: problems, and descent on W from each start by steps whose length depends on the gradient's norm."""
 
     law: data.Law
     initial: Starts

@@ -26,15 +26,7 @@ LONGEST = 1e70
 
 
 class Begun(NamedTuple):
-    """A start, as needed for descent in the logits.
-
-    Attributes:
-        logits: at W_0.
-        size: `||W_0||_F`.
-        products: `<x_it, x_ju> <z_i, z_j>`.
-        worth: `<v, x_it>`.
-        Y: labels.
-    """
+    """A start: its logits and norm, `<x_it, x_ju> <z_i, z_j>`, `<v, x_it>`, and labels."""
 
     logits: Float[Array, "n T"]
     size: Float[Array, ""]
@@ -44,14 +36,7 @@ class Begun(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """What is kept at each of k snapshots, and whether a step was too long to be taken.
-
-    Attributes:
-        logits: of all tokens.
-        size: `||W||_F`.
-        path: lengths of all steps so far, added up.
-        overflowed: W has not moved since.
-    """
+    """Logits, `||W||_F` and the length of the path so far at the snapshots; whether a step was too long to be taken."""
 
     logits: Float[Array, "k n T"]
     size: Float[Array, " k"]
@@ -70,12 +55,7 @@ def followed(optimizer: optax.GradientTransformation, steps: int, loss: losses.L
     """Return the function from a `Begun` and snapshots, increasing steps within 1..steps, to what was `Followed`.
 
     The gradient is computed in the log domain, so that no rule stalls by rounding. Equal arguments give one object, so
-    that it compiles once.
-
-    Args:
-        optimizer: `descent.gd`, `descent.normalized_gd`, `merged` or `polyak`.
-        steps: number of steps.
-        loss: of one margin.
+    that it compiles once. The optimizer is `descent.gd`, `descent.normalized_gd`, `merged` or `polyak`.
 
     Raises:
         ValueError: another optimizer.

@@ -65,8 +65,7 @@ def _bounds(choices: language.Choices) -> tuple[Array, Array]:
     return language.score_bound(bends.tied(choices)), language.squared_bound(choices)
 
 
-_PAIRS = [(loss, attention) for loss in LOSSES for attention in ATTENTIONS]
-_RISKS = [partial(LOSSES[loss], attention=ATTENTIONS[attention]) for loss, attention in _PAIRS]
+_RISKS = [partial(loss, attention=attention) for loss in LOSSES.values() for attention in ATTENTIONS.values()]
 # One object each, so that they compile once.
 _DRAWN = partial(bends.drawn, count=_DRAWS)
 _CURVATURES = [partial(_curvatures, risk=risk) for risk in _RISKS]
@@ -76,16 +75,12 @@ _LARGEST = [partial(_steps, risk=risk) for risk in _RISKS]
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Measure curvature and the largest step that descends, for all attentions, at every scale of the embeddings.
 
-    Args:
-        record: of `texts.Texts`.
-        solver: not used; nothing is separated.
-
     Returns:
-        For every kept seed, scale, loss and attention: the curvature `at_zero`, the largest of `drawn` W and along the
-        `path` of descent, all lower bounds; the largest `step`; whether the threshold is `beyond` the search interval,
-        or `below` it; whether a larger step of the grid descends `again`; whether for some step of the grid the risk
-        `exceeds` its start. For every kept seed, scale and loss the `bound` of the curvature with softmax. For every
-        kept seed whether its text is `forked`: some word is followed by two different ones.
+        For every scale, loss and attention: the curvature `at_zero`, the largest of `drawn` W and along the `path` of
+        descent, all lower bounds; the largest `step`; whether the threshold is `beyond` the search interval, or `below`
+        it; whether a larger step of the grid descends `again`; whether for some step of the grid the risk `exceeds` its
+        start. For every scale and loss the `bound` of the curvature with softmax. Whether the text is `forked`: some
+        word is followed by two different ones.
     """
     del solver
     lanes, words, scale = bends.scaled(bends.texts(record), record["draw_key"].values, SCALES)
@@ -100,10 +95,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     # All attentions are searched on the same interval, so that its ends mean the same for each.
     low = 2 / np.maximum(np.maximum(drawn, path), at_zero).max(axis=-1) / _BELOW
     high = 2 / at_zero.min(axis=-1) * BEYOND
-    found = []
-    for of_risk, (loss, _) in zip(_LARGEST, _PAIRS, strict=True):
-        which = list(LOSSES).index(loss)
-        found.append(solved(of_risk, lanes, low[:, which], high[:, which]))
+    found = [
+        solved(of_risk, lanes, low[:, loss], high[:, loss])
+        for of_risk, loss in zip(_LARGEST, np.repeat(range(len(LOSSES)), len(ATTENTIONS)), strict=True)
+    ]
     step, descends, exceeds = (np.stack(each, axis=1) for each in zip(*found, strict=True))
     fails = ~descends
     after = np.arange(_POINTS) > fails.argmax(axis=-1)[..., None]
@@ -121,8 +116,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     bound = np.stack(batch.over_seeds(_bounds, lanes), axis=-1).reshape(seeds, scales, len(LOSSES))
     kept = np.all([np.isfinite(each).reshape(seeds, -1).all(axis=1) for each in (*arrays.values(), bound)], axis=0)
     dims = ("seed", "scale", "loss", "attention")
-    lanes = jax.tree.map(lambda leaf: leaf[::scales], lanes)
-    following = batch.over_seeds(language.followers, lanes) > 0
+    following = batch.over_seeds(language.followers, jax.tree.map(lambda leaf: leaf[::scales], lanes)) > 0
     forked = np.any(np.sum(following, axis=2) > 1, axis=1)
     return xarray.Dataset(
         {name: (dims, each[kept]) for name, each in arrays.items()}

@@ -1,24 +1,33 @@
-"""Sequence-to-sequence and causal self-attention (2308.16898): training compared with the SVMs over all positions."""
+"""Where does training converge with attention to a whole sequence, and with causal attention (2308.16898)?"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
+import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from jaxattn import svm
-from jaxattn.experiments.sequences.positions.measure import PUBLISHED
-from jaxattn.statistics import bootstrap, proportion, variables
-from jaxattn.study.claims import LEAST_SEEDS, TRAINED, Claim, Datasets, Judgement, Kind, Needs, Setting, Source, claim
+from jaxattn import svm, tokens
+from jaxattn.parallel import batch
+from jaxattn.problem import of_arrays
+from jaxattn.statistics import LEAST_SEEDS, bootstrap, proportion, variables
+from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, claim
+from jaxattn.study.claims.claim import TRAINED, Claim, Kind, Needs, Setting, Source
 from jaxattn.study.claims.criteria import Criterion, Number, above, below
 from jaxattn.study.estimates import estimated, geometric_mean, number
+from jaxattn.study.measuring import paths
+from jaxattn.study.measuring.comparison import NORMS, compare
 from jaxattn.study.measuring.curves import at_steps, curves, named
-from jaxattn.study.measuring.growth import AT_REST, growth
+from jaxattn.study.measuring.growth import AT_REST, growth, lengths
+from jaxattn.study.measuring.optimum import optimum
+from jaxattn.study.style import page, palette
+from jaxattn.study.style.curves import direction_error
 
 _SOURCE = Source("arXiv 2308.16898", "section 7, extension to sequence-to-sequence and causal attention", Setting.OURS)
 # W for longer than published, (K, Q) also for longer and with decreasing steps, and the path of W. The runs with causal
@@ -30,6 +39,37 @@ _GROWTH, _MARGIN, _LENGTH = 2, 3, 4
 # Fixed beforehand: thresholds for a mean correlation, and for a mean probability or a share of seeds; paths that end at
 # smaller radii decide nothing.
 _CLOSE, _SATURATED, _FAR = 0.99, 0.999, 300.0
+# The published optimizer; all others follow the exact gradient direction.
+PUBLISHED = "normalized_gd"
+_KEPT = ("margin_ratio", "status", "gap", "violation", "correlation", "rank", "probability", "optimal_share", "length")
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Compare a run with the SVMs that select its tokens, or a path with those of the optimal tokens.
+
+    The SVMs have a constraint set for each input and position. The record is of a `Training` on `data.sequence` or
+    `data.causal`, or of a `Regularization` on them, which has an axis `radius`. A run along the exact gradient
+    direction is compared only with the solution of its own norm.
+
+    Returns:
+        Of a path what `measuring.paths.measure` does; of a run what `compare` does without its paths and solutions, the
+        share of the positions with a choice that select their optimal token, `optimal_share`, and the Frobenius norm of
+        the paths, `length`. Attributes: the positions, `inputs`, and the numbers of problems whose optimal tokens one
+        SVM separates, `optimal_kept`, or does not, `optimal_infeasible`.
+    """
+    if "radius" in record.dims:
+        return paths.measure(record, solver)
+    own = svm.frobenius if "W" in record else svm.nuclear
+    compared = compare(record, NORMS if record.attrs["optimizer"] == PUBLISHED else (own,), solver)
+    kept = np.isin(record["seed"].values, compared["seed"].values)
+    arrays = {str(name): record[name].values for name in record.data_vars}
+    right = compared["selected"].values == batch.over_seeds(tokens.optimal, of_arrays(arrays))[kept]
+    chooses = record["present"].values[kept].sum(axis=2) > 1 if "present" in record else np.ones_like(right)
+    compared["optimal_share"] = (("seed",), (right & chooses).sum(axis=1) / chooses.sum(axis=1))
+    compared["length"] = lengths(compared)
+    of_optimal = optimum(record, solver).counts
+    counts = {f"optimal_{name}": of_optimal[name] for name in ("kept", "infeasible")}
+    return compared[list(_KEPT)].assign_attrs(counts, inputs=record.sizes["input"])
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
@@ -52,10 +92,16 @@ def _of_run(run: xarray.Dataset, key: PRNGKeyArray, share_key: PRNGKeyArray) -> 
     is_factored, is_published = run.attrs["weights"] == "factored", run.attrs["optimizer"] == PUBLISHED
     summary = curves(run, key)
     if is_published:
-        summary = summary.assign(_shares(run, jax.random.fold_in(share_key, int(is_factored))))
+        status, share_key = run["status"].values, jax.random.fold_in(share_key, int(is_factored))
+        shares = {
+            "separated": ((), proportion((status == svm.Status.OPTIMAL).all(axis=1))),
+            "optimal_share": ((), bootstrap(run["optimal_share"].values, share_key)),
+        }
+        separable = 1 - (status == svm.Status.INFEASIBLE).any(axis=1).mean()
+        summary = summary.assign(variables(shares)).assign(separable=separable)
     if is_factored:
-        lengths = estimated(run, jax.random.fold_in(key, _LENGTH), length=geometric_mean(run["length"]))
-        summary = summary.assign(growth(run["length"], jax.random.fold_in(key, _GROWTH))).assign(lengths)
+        length = estimated(run, jax.random.fold_in(key, _LENGTH), length=geometric_mean(run["length"]))
+        summary = summary.assign(growth(run["length"], jax.random.fold_in(key, _GROWTH))).assign(length)
     if is_factored and not is_published:
         ends = run["margin_ratio"].sel(norm="nuclear").values[:, -1]
         summary = summary.assign(variables({"margin": ((), bootstrap(ends, jax.random.fold_in(key, _MARGIN)))}))
@@ -73,18 +119,6 @@ def _along_path(path: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     return xarray.Dataset(variables(estimates) | missed, path[["norm", "radius"]].coords, path.attrs)
 
 
-def _shares(run: xarray.Dataset, key: PRNGKeyArray) -> dict[str, Any]:
-    """Estimate the share of seeds for which one SVM separates the selected tokens, and the share of optimal tokens."""
-    status = run["status"].values
-    infeasible = (status == svm.Status.INFEASIBLE).any(axis=1)
-    estimates = {
-        "separated": ((), proportion((status == svm.Status.OPTIMAL).all(axis=1))),
-        "optimal_share": ((), bootstrap(run["optimal_share"].values, key)),
-    }
-    return variables(estimates) | {"separable": ((), 1 - infeasible.mean())}
-
-
-# The statements begin with the attention they are about, the ids of causal attention with its name.
 _WITH = {"sequence": "With attention to the whole sequence", "causal": "With causal attention"}
 _IDS = {"sequence": "", "causal": "causal-"}
 
@@ -109,7 +143,6 @@ def _on_both(
     kind=Kind.CHECK,
 )
 def _selection(runs: Datasets, prefix: str) -> Judgement:
-    """Probabilities must end near 1, and the SVM of every seed's selected tokens must be solved."""
     numbers, expected = {}, {}
     stated: list[Criterion] = []
     for weights in ("W", "KQ"):
@@ -143,7 +176,6 @@ def _selection(runs: Datasets, prefix: str) -> Judgement:
     "selected tokens of every input and position.",
 )
 def _W(runs: Datasets, prefix: str) -> Judgement:
-    """The published run must end nearer to its own solution; the one along the exact direction must end close to it."""
     published, long = runs[prefix + "W"], runs[prefix + LONG]
     name = f"frobenius, along the exact gradient direction at step {int(long['snapshot'][-1])}"
     end = number(long, "correlation", at=-1, norm="frobenius")
@@ -160,7 +192,6 @@ def _W(runs: Datasets, prefix: str) -> Judgement:
     "the selected tokens of every input and position.",
 )
 def _KQ(runs: Datasets, prefix: str) -> Judgement:
-    """The published run must end near its solution, and nearer to it than to the other."""
     published = runs[prefix + "KQ"]
     last = int(published["snapshot"][-1])
     end = number(published, "correlation", at=-1, norm="nuclear")
@@ -179,7 +210,6 @@ def _KQ(runs: Datasets, prefix: str) -> Judgement:
     "requires.",
 )
 def _norm(runs: Datasets, prefix: str) -> Judgement:
-    """The norm must grow in the published run; as corrected, without a penalty and with decreasing steps."""
     published, long = runs[prefix + "KQ"], runs[prefix + FALLING]
     return Judgement(
         [_grows("published", published)],
@@ -198,18 +228,12 @@ def _norm(runs: Datasets, prefix: str) -> Judgement:
     "position.",
 )
 def _limit(runs: Datasets, prefix: str) -> Judgement:
-    """The long run must end near its solution, with nearly the largest margin, and its norm must grow."""
     long = runs[prefix + FALLING]
     after = int(long["snapshot"][-1])
-    name, margin = f"nuclear correlation at step {after}", f"margin ratio at step {after}"
-    return Judgement(
-        [
-            above(f"{name},", number(long, "correlation", at=-1, norm="nuclear"), _CLOSE),
-            above(f"{margin},", number(long, "margin"), _CLOSE),
-            _grows("decreasing steps", long),
-        ],
-        expected={f"{name},": 1.0, f"{margin},": 1.0},
-    )
+    name, margin = f"nuclear correlation at step {after},", f"margin ratio at step {after},"
+    close = number(long, "correlation", at=-1, norm="nuclear"), number(long, "margin")
+    stated = [above(name, close[0], _CLOSE), above(margin, close[1], _CLOSE), _grows("decreasing steps", long)]
+    return Judgement(stated, expected={name: 1.0, margin: 1.0})
 
 
 def _grows(name: str, run: xarray.Dataset) -> Criterion:
@@ -218,7 +242,6 @@ def _grows(name: str, run: xarray.Dataset) -> Criterion:
 
 
 def _correlations(run: xarray.Dataset, *norms: str) -> dict[str, Number]:
-    """Return the correlations of a published run at the steps that are reported."""
     steps = (200, 1000, int(run["snapshot"][-1]))
     return named({norm: at_steps(run, "correlation", steps, norm=norm) for norm in norms})
 
@@ -226,8 +249,7 @@ def _correlations(run: xarray.Dataset, *norms: str) -> dict[str, Number]:
 def _ahead(run: xarray.Dataset, own: str, other: str) -> Criterion:
     """Ask that a run ends nearer to its own solution than to the other."""
     end, of_other = (number(run, "correlation", at=-1, norm=norm) for norm in (own, other))
-    label = f"{own} minus {other} correlation at step {int(run['snapshot'][-1])},"
-    return above(label, end.minus(of_other), 0)
+    return above(f"{own} minus {other} correlation at step {int(run['snapshot'][-1])},", end.minus(of_other), 0)
 
 
 @_on_both(
@@ -237,29 +259,90 @@ def _ahead(run: xarray.Dataset, own: str, other: str) -> Criterion:
     needs=Needs(LEAST_SEEDS),
 )
 def _path(runs: Datasets, prefix: str) -> Judgement:
-    """The path must end near the Frobenius solution, nearer than to the nuclear one, and select all optimal tokens."""
     path = runs[prefix + PATH]
     last = float(path["radius"][-1])
     frobenius, nuclear = (number(path, "correlation", norm=norm, radius=last) for norm in ("frobenius", "nuclear"))
     at, missed = f"at R = {last:g}", Number.exact(int(path["missed"][-1]))
     selected = f"share of seeds that select all optimal tokens {at}"
+    few = f"Radii up to {last:g} are too small to decide; the published ones end at 1000." if last < _FAR else ""
     return Judgement(
         [
             above(f"frobenius correlation {at}", frobenius, _CLOSE),
             above(f"frobenius minus nuclear correlation {at}", frobenius.minus(nuclear), 0),
             below(f"paths that do not select all optimal tokens {at}", missed, 0),
         ],
-        numbers={
-            f"frobenius {at}": frobenius,
-            f"nuclear {at}": nuclear,
-            selected: number(path, "selected", radius=last),
-        },
+        numbers={f"frobenius {at}": frobenius, f"nuclear {at}": nuclear}
+        | {selected: number(path, "selected", radius=last)},
         expected={f"frobenius {at}": 1.0, selected: 1.0},
-        undecided=f"Radii up to {last:g} are too small to decide; the published ones end at 1000."
-        if last < _FAR
-        else "",
+        undecided=few,
         remark="The path of (K, Q) is not followed here: see regularization-path.",
     )
 
 
 CLAIMS = tuple(itertools.chain(*zip(_selection, _W, _KQ, _norm, _limit, _path, strict=True)))
+
+_DASHES = {"sequence": "-", "causal": "--"}
+_WRITTEN = {"sequence": "whole sequence", "causal": "causal"}
+_RULES = {"KQ": ("published", palette.GUIDE), FALLING: ("falling steps", palette.TEAL)}
+
+
+def draw(summaries: Datasets, judgements: Judgements) -> Figure:
+    """Draw four panels: training W, (K, Q) as published, (K, Q) with falling steps, and the norms of K Q^T."""
+    with page.style():
+        figure = page.full(5.2)
+        body = page.body(figure)
+        ((of_W, of_KQ), (falling, norm)) = body.subplots(2, 2)
+        _errors(of_W, summaries, "W", *page.NORMS)
+        _errors(of_KQ, summaries, "KQ", *page.NORMS)
+        _errors(falling, summaries, FALLING, "nuclear")
+        _norms(norm, summaries)
+        grows = ", ".join(
+            f"$k^{{{float(summaries[prefix + 'KQ']['growth']):z.2f}}}$"
+            for prefix in PREFIXES.values()
+            if prefix + "KQ" in summaries
+        )
+        of_W.set_title(f"(a) training $W$: {_verdicts(judgements, 'W')}")
+        of_KQ.set_title(f"(b) training $(K, Q)$ as published, nuclear: {_verdicts(judgements, 'KQ')}")
+        falling.set_title(f"(c) $(K, Q)$, no penalty, falling steps: {_verdicts(judgements, 'limit-KQ')}")
+        norm.set_title(f"(d) the published norm goes like {grows or '-'}: growth {_verdicts(judgements, 'norm-KQ')}")
+        of_W.set_ylim(*of_KQ.get_ylim())
+        colours = {label: palette.COLOURS[norm] for norm, label in page.NORMS.items()}
+        dashes = {_WRITTEN[attention]: dash for attention, dash in _DASHES.items()}
+        page.key(body, colours, dashes, loc="outside upper center", ncols=4, title="mean, 95 % interval")
+        figure.suptitle(
+            f"With a query at every position, $W$ converges to the Frobenius SVM: {_verdicts(judgements, 'W')}; "
+            f"$(K, Q)$, without a penalty, to the nuclear SVM: {_verdicts(judgements, 'limit-KQ')}"
+        )
+        page.add_counts(figure, summaries, "Means over seeds, (d) geometric; bands: 95 % intervals of the mean.")
+    return figure
+
+
+def _verdicts(judgements: Judgements, name: str) -> str:
+    """Return the verdicts with attention to the whole sequence and with causal attention, once if they are the same."""
+    found = dict.fromkeys(str(judgements[f"sequence:{prefix}{name}"].verdict) for prefix in ("", "causal-"))
+    return " / ".join(found)
+
+
+def _errors(axes: Axes, summaries: Datasets, name: str, *norms: str) -> None:
+    """Draw the direction errors of a run with each attention, from the solutions in some norms."""
+    for attention, prefix in PREFIXES.items():
+        # At size=small there are only some runs.
+        if prefix + name in summaries:
+            for norm in norms:
+                direction_error(axes, summaries[prefix + name], norm, linestyle=_DASHES[attention])
+    axes.set(xscale="log", yscale="log", xlabel="step", ylabel="direction error, 1 - cos")
+
+
+def _norms(axes: Axes, summaries: Datasets) -> None:
+    for name, (label, colour) in _RULES.items():
+        for attention, prefix in PREFIXES.items():
+            if prefix + name in summaries:
+                run = summaries[prefix + name]
+                curve = (run[part].values for part in ("snapshot", "length", "length_low", "length_high"))
+                own = label if attention == "sequence" else None
+                page.band(axes, *curve, color=colour, linestyle=_DASHES[attention], label=own)
+    axes.set(xscale="log", yscale="log", xlabel="step", ylabel=r"$\|KQ^\top Z\|_F$")
+    axes.legend(loc="upper left")
+
+
+EXPERIMENT = Experiment(measure, claims=CLAIMS, summarize=summarize, draw=draw)
