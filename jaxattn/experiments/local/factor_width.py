@@ -17,18 +17,8 @@ from jaxattn import attention, metrics, svm
 from jaxattn.parallel import batch
 from jaxattn.problem import of_arrays
 from jaxattn.statistics import bootstrap, proportion, variables
-from jaxattn.study.claims import (
-    TRAINED,
-    Datasets,
-    Experiment,
-    Judgement,
-    Judgements,
-    Setting,
-    Source,
-    claim,
-    too_few,
-    total,
-)
+from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Setting, Source, claim
+from jaxattn.study.claims.counts import too_few, total
 from jaxattn.study.claims.criteria import Criterion, Number, above, below
 from jaxattn.study.estimates import number
 from jaxattn.study.measuring.comparison import compare

@@ -18,18 +18,8 @@ from jaxattn.experiments.several_tokens import descriptions, limit, screening, s
 from jaxattn.experiments.several_tokens.alignment import FITTED, IDENTITY, LOOKS, RANKED, ROUNDING, ahead, number_or_nan
 from jaxattn.experiments.several_tokens.prediction import held_against
 from jaxattn.statistics import LEAST_SEEDS, Estimate, bootstrap, derive_key, variables
-from jaxattn.study.claims import (
-    EXCLUDED,
-    TRAINED,
-    Datasets,
-    Experiment,
-    Judgement,
-    Judgements,
-    Setting,
-    Source,
-    claim,
-    total,
-)
+from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Setting, Source, claim
+from jaxattn.study.claims.counts import EXCLUDED, total
 from jaxattn.study.claims.criteria import Criterion, Number, above
 from jaxattn.study.estimates import number
 from jaxattn.study.style import labels, page, palette

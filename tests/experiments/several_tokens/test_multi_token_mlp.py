@@ -7,8 +7,7 @@ import xarray
 
 from jaxattn.experiments.several_tokens import screening
 from jaxattn.experiments.several_tokens.descriptions import SOLUTIONS
-from jaxattn.experiments.several_tokens.multi_token_mlp import EXPERIMENT
-from jaxattn.experiments.several_tokens.multi_token_mlp.claims import PUBLISHED, not_distinguishable
+from jaxattn.experiments.several_tokens.multi_token_mlp import EXPERIMENT, PUBLISHED, not_distinguishable
 from jaxattn.experiments.several_tokens.prediction import predict
 from jaxattn.study.claims import EXCLUDED, Verdict
 from tests.instances import gives_up

@@ -51,7 +51,7 @@ class NarrowPaths:
 
     Attributes:
         law: of the problems.
-        initial: law of the factors from which descent starts; their columns are those of the path.
+        initial: law of the factors from which descent starts.
         optimizer: an optax transformation.
         loss: of one margin.
         head: of one attention output.
