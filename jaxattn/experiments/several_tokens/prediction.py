@@ -1,8 +1,8 @@
 """The finite part that a problem determines without a run: that of the best distributions on the selected sets.
 
-W_fin is defined by the ratios at the end of descent, so that W_SVMeq = W_fin + C W_mm is a projection of W and never
-farther from W than W_mm. A testable alternative uses the ratios of the best distribution (`stationary`), which does not
-depend on a run, if it is unique and mixes the whole set.
+W_fin is defined by the ratios at the end of descent, so that W_SVMeq = W_fin + C W_mm is never farther from W than W_mm
+(`descriptions.describe`). The ratios of the best distribution (`stationary`), if it is unique and mixes the whole set,
+do not depend on a run.
 """
 
 from __future__ import annotations
@@ -48,24 +48,34 @@ def predict(problems: Problem, selected: Bool[np.ndarray, "seeds n T"], penalty:
         selected: tokens of every input, at least one.
         penalty: lambda of `heads.Quadratic` on orthonormal tokens, or None for `heads.mlp`.
     """
-    if penalty is None:
-        best, unique = stationary.relu(problems, selected)
-    else:
-        best, unique = stationary.quadratic(problems, penalty, selected)
+    best, unique = (
+        stationary.relu(problems, selected) if penalty is None else stationary.quadratic(problems, penalty, selected)
+    )
     kind = np.where(~unique, 2, np.where(((best > 0) == selected).all(axis=2), 0, 1))
     return Prediction(best, kind, selected.sum(axis=2) > 1)
 
 
-def held_against(
-    runs: screening.Runs, seeds: Int[np.ndarray, " kept"], penalty: float | None, solver: svm.Solver | None = None
+def described(
+    runs: screening.Runs, seeds: Int[np.ndarray, " kept"], penalty: float | None, solver: svm.Solver | None
 ) -> tuple[xarray.Dataset, Int[np.ndarray, " kept"]]:
-    """Compare runs with W_SVMeq with the predicted finite part, where all of it is determined.
+    """Return `descriptions.compared`, without the solutions, and `held_against`, for the runs that both can solve.
 
-    Args:
-        runs: of a record.
-        seeds: which of them, none of them excluded by `screening.unselected`.
-        penalty: as in `predict`.
-        solver: of all problems; the default of the Frobenius norm if None.
+    Also returned are the reasons why the others are excluded, as by `held_against`.
+    """
+    compared = descriptions.compared(runs, seeds, solver)
+    against, failed = held_against(runs, seeds, penalty, solver)
+    failed = np.where(compared["reason"].values < 0, failed, compared["reason"].values)
+    joined = compared.drop_vars(["reason", "W_described"]).merge(against.assign_coords(seed=seeds))
+    solved = np.isin(joined["whole_seed"].values, seeds[failed < 0])
+    return joined.isel(seed=failed < 0, whole=solved), failed
+
+
+def held_against(
+    runs: screening.Runs, seeds: Int[np.ndarray, " kept"], penalty: float | None, solver: svm.Solver | None
+) -> tuple[xarray.Dataset, Int[np.ndarray, " kept"]]:
+    """Compare some runs with W_SVMeq with the predicted finite part, where all of it is determined.
+
+    None of them may be excluded by `screening.unselected`; the penalty is as in `predict`.
 
     Returns:
         With an axis `whole`, the runs of `Prediction.whole`: `fitted` and `foretold`, final 1 - cos with W_SVMeq, its
@@ -79,21 +89,12 @@ def held_against(
     whole = np.flatnonzero(found.whole)
     with np.errstate(divide="ignore"):
         logits = np.where(selected[whole], np.log(found.best[whole]), 0.0)
-    of_whole = screening.taken(own, whole)
-    described = [
-        descriptions.describe(of_whole.problems, of_whole.W, selected[whole], solver, of) for of in (None, logits)
-    ]
-    fitted, foretold = (
-        descriptions.distances(of_whole.problems, of_whole.logits, of_whole.size, one.W)[:, 0, -1] for one in described
-    )
-    failed = descriptions.failures(np.concatenate([one.status for one in described], axis=1))
+    ends = screening.taken(own, whole)
+    both = [descriptions.describe(ends.problems, ends.W, selected[whole], solver, of) for of in (None, logits)]
+    fitted, foretold = (descriptions.distances(ends.problems, ends.logits, ends.size, one.W)[:, 0, -1] for one in both)
+    failed = descriptions.failures(np.concatenate([one.status for one in both], axis=1))
     reason = np.full(len(seeds), -1)
     reason[whole] = failed
-    solved = failed < 0
-    variables = {
-        "fitted": (("whole",), fitted[solved]),
-        "foretold": (("whole",), foretold[solved]),
-        "whole_seed": (("whole",), seeds[whole[solved]]),
-        "several": (("seed",), found.several.any(axis=1)),
-    }
-    return xarray.Dataset(variables), reason
+    of_whole = {"fitted": fitted, "foretold": foretold, "whole_seed": seeds[whole]}
+    solved = {name: (("whole",), values[failed < 0]) for name, values in of_whole.items()}
+    return xarray.Dataset(solved | {"several": (("seed",), found.several.any(axis=1))}), reason

@@ -217,7 +217,7 @@ def _depends(runs: Datasets) -> str:
 
 def _ranks(x: np.ndarray, y: np.ndarray) -> str:
     """Return Spearman's rank correlation with Fisher's 95 % interval, as text."""
-    correlation = np.corrcoef([np.argsort(np.argsort(values)) for values in (x, y)])[0, 1]
+    correlation = float(np.corrcoef(np.argsort(np.argsort(x)), np.argsort(np.argsort(y)))[0, 1])
     middle, width = np.arctanh(np.clip(correlation, -1 + 1e-12, 1 - 1e-12)), 1.96 / np.sqrt(max(len(x) - 3, 1))
     return f"{correlation:.2f} [{np.tanh(middle - width):.2f}, {np.tanh(middle + width):.2f}]"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import math
 from statistics import NormalDist
 
@@ -45,8 +43,6 @@ _PARTS = {
 }
 # The runs whose W_fin is predicted, and those that select several tokens.
 _COUNTED = ("determined", "several")
-# The published rule stalls by rounding.
-_EXACT = ("d = 4, exact", "d = 8, exact")
 # All published means are compared at once (Bonferroni): the probability that chance makes at least one differ.
 _CHANCE = 0.05
 # Two correlations count as equal if, by the interval, they differ by at most this.
@@ -60,7 +56,6 @@ _EQUAL = 0.05
     needs=TRAINED,
 )
 def _selected(runs: Datasets) -> Judgement:
-    """In every dimension W_mm must be nearer than W_1token; that W_SVMeq is nearest is an identity."""
     selected = {name: runs[name] for name in _SELECTED}
     return Judgement(
         _ordered(selected),
@@ -77,16 +72,10 @@ def _selected(runs: Datasets) -> Judgement:
     needs=TRAINED,
 )
 def _numbers(runs: Datasets) -> Judgement:
-    """All means must agree with the published ones."""
     selected = {name: runs[name] for name in _SELECTED}
-    apart = differences(selected)
-    halves = {label: (value.high - value.low) / 2 for label, value in apart.items()}
-    alike = not_distinguishable(selected)
-    expected = {
-        f"{name}, {solution}": by_d[run.attrs["data.d"]]
-        for name, run in selected.items()
-        for solution, by_d in PUBLISHED.items()
-    }
+    apart, alike = _differences(selected), not_distinguishable(selected)
+    halves = (f"{(value.high - value.low) / 2:.3f} ({label})" for label, value in apart.items())
+    expected = _published_means(selected)
     return Judgement(
         [
             Agreement(f"{label}, minus the published {expected[label]:.4g},", value, -_EQUAL, _EQUAL)
@@ -95,8 +84,7 @@ def _numbers(runs: Datasets) -> Judgement:
         remark="The numbers are 1 - cos at the end. The published means are assumed to be over as many runs as ours. "
         f"A mean differs from the published one if the difference exceeds {_bound(len(expected)):.2f} of its "
         f"standard errors, since {len(expected)} are compared at once (Bonferroni): if it exceeds "
-        + ", ".join(f"{half:.3f} ({label})" for label, half in halves.items())
-        + ". "
+        + f"{', '.join(halves)}. "
         + (
             f"Not distinguishable from a published mean three times as large: {', '.join(alike)}."
             if alike
@@ -114,7 +102,6 @@ def _numbers(runs: Datasets) -> Judgement:
     needs=TRAINED,
 )
 def _every(runs: Datasets) -> Judgement:
-    """As with the selection."""
     every = {name: runs[name] for name in _EVERY}
     numbers, order = _ends(every), _ordered(every)
     turned = [
@@ -139,12 +126,16 @@ def _every(runs: Datasets) -> Judgement:
     needs=TRAINED,
 )
 def _foretold(runs: Datasets) -> Judgement:
-    """W_SVMeq with the predicted W_fin must be nearest, over the runs of all dimensions that have one."""
     parts = {part: {name: runs[name] for name in names} for part, names in _PARTS.items()}
     counts = {part: [sum(run.attrs[name] for run in of.values()) for name in _COUNTED] for part, of in parts.items()}
     few = [part for part, (determined, _) in counts.items() if determined < LEAST_SEEDS]
     return Judgement(
-        [criterion for part, of in parts.items() for criterion in _predicted(part, of)],
+        [
+            # The estimate is over the runs of all dimensions.
+            above(f"{solution} minus W_SVMeq, {part}", number_or_nan(of[names[0]], "ahead", other=k), ROUNDING)
+            for (part, of), names in zip(parts.items(), _PARTS.values(), strict=True)
+            for k, solution in enumerate(RANKED[1:])
+        ],
         remark="The problem determines W_fin if every selected set is mixed by a single best distribution: in "
         + " and ".join(f"{determined} of {several} runs ({part})" for part, (determined, several) in counts.items())
         + " that select several tokens."
@@ -156,30 +147,13 @@ def _foretold(runs: Datasets) -> Judgement:
     )
 
 
-@claim("multi-token-mlp:norm", limit.SOURCE, limit.NORM.format("of ReLUs"), needs=TRAINED)
-def _norm(runs: Datasets) -> Judgement:
-    return limit.judge_norm({name: runs[name] for name in _EXACT})
-
-
-@claim("multi-token-mlp:direction", limit.SOURCE, limit.DIRECTION.format("of ReLUs"), needs=TRAINED)
-def _direction(runs: Datasets) -> Judgement:
-    judgement = limit.judge_direction({name: runs[name] for name in _EXACT})
-    ratios = "For the ratios inside the sets, few of which settle, see finite-part:ReLU."
-    return dataclasses.replace(judgement, remark=f"{judgement.remark} {ratios}")
-
-
-@claim("multi-token-mlp:form", limit.SOURCE, limit.FORM.format("of ReLUs"), needs=TRAINED)
-def _form(runs: Datasets) -> Judgement:
-    return limit.judge_form({name: runs[name] for name in _EXACT})
-
-
-def _predicted(part: str, runs: Datasets) -> list[Criterion]:
-    """Ask that W_SVMeq with the predicted finite part is nearest, over the runs of all dimensions that have one."""
-    first = next(iter(runs.values()))
-    return [
-        above(f"{solution} minus W_SVMeq, {part}", number_or_nan(first, "ahead", other=k), ROUNDING)
-        for k, solution in enumerate(RANKED[1:])
-    ]
+_LIMIT = limit.claims(
+    "multi-token-mlp",
+    "of ReLUs",
+    # The published rule stalls by rounding.
+    *("d = 4, exact", "d = 8, exact"),
+    ratios=" For the ratios inside the sets, few of which settle, see finite-part:ReLU.",
+)
 
 
 def _ordered(runs: Datasets) -> list[Criterion]:
@@ -213,38 +187,36 @@ def _ends(runs: Datasets) -> dict[str, Number]:
     }
 
 
-def differences(selected: Datasets) -> dict[str, Number]:
+def _differences(selected: Datasets) -> dict[str, Number]:
     """Return by how much final means of 1 - cos exceed the published ones, with simultaneous 95 % intervals.
 
-    Args:
-        selected: of `summarize`, the runs with the published selection.
-
-    Returns:
-        By run and description, such as "d = 4, W_mm"; published means are given the same standard errors as ours.
+    By run and description, such as "d = 4, W_mm"; published means are given the same standard errors as ours.
     """
-    bound = math.sqrt(2) * _bound(len(selected) * len(PUBLISHED))
-    numbers = {}
-    for name, run in selected.items():
-        for solution, by_d in PUBLISHED.items():
-            end = run.sel(solution=solution).isel(snapshot=-1)
-            difference, half = float(end["off"]) - by_d[run.attrs["data.d"]], bound * float(end["off_error"])
-            numbers[f"{name}, {solution}"] = Number(difference, difference - half, difference + half)
+    published = _published_means(selected)
+    bound, numbers = math.sqrt(2) * _bound(len(published)), {}
+    for label, mean in published.items():
+        name, _, solution = label.rpartition(", ")
+        end = selected[name].sel(solution=solution).isel(snapshot=-1)
+        difference, half = float(end["off"]) - mean, bound * float(end["off_error"])
+        numbers[label] = Number(difference, difference - half, difference + half)
     return numbers
 
 
 def not_distinguishable(selected: Datasets) -> list[str]:
     """Return the run and description of means that would agree as well if the published one were three times as large.
 
-    Args:
-        selected: as for `differences`.
+    This leaves less of the difference by twice the published mean.
     """
-    apart, alike = differences(selected), []
-    for (name, run), (solution, by_d) in itertools.product(selected.items(), PUBLISHED.items()):
-        value = apart[f"{name}, {solution}"]
-        # Three times as large leaves less of the difference by twice the published mean.
-        if value.low <= 2 * by_d[run.attrs["data.d"]] <= value.high:
-            alike.append(f"{name}, {solution}")
-    return alike
+    published = _published_means(selected)
+    return [label for label, value in _differences(selected).items() if value.low <= 2 * published[label] <= value.high]
+
+
+def _published_means(selected: Datasets) -> dict[str, float]:
+    return {
+        f"{name}, {solution}": by_d[run.attrs["data.d"]]
+        for name, run in selected.items()
+        for solution, by_d in PUBLISHED.items()
+    }
 
 
 def _bound(comparisons: int) -> float:
@@ -277,7 +249,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         panels[0, 0].set_title(f"(a) published selection, $d = {d}$")
         alike = len(not_distinguishable(selected))
         panels[0, 1].set_title(
-            f"published means: {verdicts['numbers']}; {alike} of {_means(selected)} not distinguishable"
+            f"published means: {verdicts['numbers']}; {alike} of {len(_published_means(selected))} not distinguishable"
         )
         panels[1, 0].set_title(f"(b) no selection, $d = {d}$")
         panels[1, 1].set_title("no selection, at the end")
@@ -301,14 +273,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
 
 def _kept(runs: Datasets) -> str:
     """Say how many runs are kept for the first and the last dimension."""
-    first, *_, last = runs.values()
-    of = [f"{run.attrs['kept']:,} of {run.attrs['attempted']:,} ($d = {run.attrs['data.d']}$)" for run in (first, last)]
-    return " to ".join(of)
-
-
-def _means(runs: Datasets) -> int:
-    """Return the number of published means of these runs."""
-    return len(runs) * len(PUBLISHED)
+    first, *_, last = (run.attrs for run in runs.values())
+    return " to ".join(f"{run['kept']:,} of {run['attempted']:,} ($d = {run['data.d']}$)" for run in (first, last))
 
 
 def _along_steps(axes: Axes, summary: xarray.Dataset) -> None:
@@ -339,8 +305,5 @@ def _published(axes: Axes, runs: list[xarray.Dataset]) -> None:
 
 
 EXPERIMENT = Experiment(
-    measure,
-    claims=(_selected, _numbers, _every, _foretold, _norm, _direction, _form),
-    summarize=summarize,
-    draw=draw,
+    measure, claims=(_selected, _numbers, _every, _foretold, *_LIMIT), summarize=summarize, draw=draw
 )
