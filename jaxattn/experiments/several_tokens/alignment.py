@@ -39,11 +39,7 @@ FITTED = (
 
 
 def ahead(run: xarray.Dataset) -> Float[np.ndarray, "whole 2"]:
-    """Return the final distances of W_mm and W_1token from W, minus that of W_SVMeq with the predicted finite part.
-
-    Args:
-        run: with `off` and what `prediction.held_against` returns.
-    """
+    """Return the final distances of W_mm and W_1token from W, minus that of W_SVMeq with the predicted finite part."""
     others = run["off"].sel(solution=list(RANKED[1:]), seed=run["whole_seed"].values).isel(snapshot=-1).values
     return others - run["foretold"].values[:, None]
 

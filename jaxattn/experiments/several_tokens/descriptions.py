@@ -11,7 +11,7 @@ import xarray
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn import svm
-from jaxattn.experiments.several_tokens.screening import Runs, first_reason, selected_sets
+from jaxattn.experiments.several_tokens.screening import Runs, first_reason, selected_sets, taken
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 
@@ -28,20 +28,19 @@ def compared(runs: Runs, seeds: Int[np.ndarray, " kept"], solver: svm.Solver | N
     """Solve for the descriptions of some runs, none of them excluded by `unselected`, and compare the runs with them.
 
     Returns:
-        With an axis `seed`: `reason`, "infeasible" or "unsolved" as an index into `claims.EXCLUDED`, or -1; `off`, 1 -
-        cos with each solution at the snapshots; `size`, the norm of W at the snapshots; `selected`, the selected
-        tokens; `W_described`, the solutions.
+        With an axis `seed`: `reason`, "infeasible" or "unsolved" as an index into `claims.EXCLUDED`, or -1; at the
+        snapshots `off`, 1 - cos with each solution, and `size`, the norm of W; `selected`, the selected tokens.
     """
-    problems, selected = jax.tree.map(lambda leaf: np.asarray(leaf)[seeds], runs.problems), selected_sets(runs)[seeds]
-    described = describe(problems, runs.W[seeds], selected, solver)
-    off = distances(problems, runs.logits[seeds], runs.size[seeds], described.W)
+    own = taken(runs, seeds)
+    selected = selected_sets(own)
+    described = describe(own.problems, own.W, selected, solver)
+    off = distances(own.problems, own.logits, own.size, described.W)
     return xarray.Dataset(
         data_vars={
             "reason": (("seed",), failures(described.status)),
             "off": (("seed", "solution", "snapshot"), off),
-            "size": (("seed", "snapshot"), runs.size[seeds]),
+            "size": (("seed", "snapshot"), own.size),
             "selected": (("seed", "input", "token"), selected),
-            "W_described": (("seed", "solution", "feature", "query_feature"), described.W),
         },
         coords={"seed": seeds, "solution": np.array(SOLUTIONS, dtype=object), "snapshot": runs.steps},
     )
@@ -54,12 +53,7 @@ def failures(status: Int[np.ndarray, "seeds problems"]) -> Int[np.ndarray, " see
 
 
 class Described(NamedTuple):
-    """The max-margin descriptions of some trained weights.
-
-    Attributes:
-        W: each of SOLUTIONS, (seeds, 4, d, d); meaningless where one of the three problems is not solved.
-        status: of the problems of W_mm, W_fin and W_1token, (seeds, 3), each a `svm.Status`.
-    """
+    """Each of SOLUTIONS, and the `svm.Status` of W_mm, W_fin and W_1token; unless all are solved, W has no meaning."""
 
     W: Float[np.ndarray, "seeds solutions d d"]
     status: Int[np.ndarray, "seeds problems"]
@@ -74,11 +68,9 @@ def describe(
 ) -> Described:
     """Solve for W_mm and W_fin of the selected sets, W_1token of the likeliest tokens, and form W_SVMeq.
 
-    `W_SVMeq = W_fin + C W_mm` with C the least-squares fit to W (2308.16898, eq. 9). W_fin has the attention ratios of
-    the trained W inside the sets, so W_SVMeq contains a fit to the run; W_mm and W_1token depend only on its sets.
-    W_fin has the smallest norm among matrices with these ratios, so it is orthogonal to W_mm, which has no logit
-    differences inside the sets. Therefore W_SVMeq is the projection of W on both, and never farther from W than W_mm
-    is.
+    `W_SVMeq = W_fin + C W_mm` with C the least-squares fit to W (2308.16898, eq. 9). W_fin has the smallest norm among
+    matrices with the attention ratios of W inside the sets, so it is orthogonal to W_mm, which has no logit differences
+    there. Therefore W_SVMeq is the projection of W on both, and never farther from W than W_mm is.
 
     Args:
         problems: with a leading axis of seeds.
@@ -115,13 +107,8 @@ def distances(
     """Return 1 - cos of a run at its snapshots with solutions in the span of all `(x_it - x_iu) z_i^T`.
 
     Such a solution B is `sum_it c_it (x_it - x_i0) z_i^T`, and `<W, B>` is c times the logits of W relative to those of
-    the first tokens. A zero solution, such as W_fin for single tokens, has correlation 0 with everything.
-
-    Args:
-        problems: with a leading axis of seeds.
-        logits: of the run.
-        size: its Frobenius norm.
-        W: the solutions.
+    the first tokens. A zero solution, such as W_fin for single tokens, has correlation 0 with everything. The size is
+    the Frobenius norm of the run.
     """
     X, Z = np.asarray(problems.X), np.asarray(problems.Z)
     D = X[:, :, 1:] - X[:, :, :1]

@@ -58,14 +58,14 @@ def predict(problems: Problem, selected: Bool[np.ndarray, "seeds n T"], penalty:
 def described(
     runs: screening.Runs, seeds: Int[np.ndarray, " kept"], penalty: float | None, solver: svm.Solver | None
 ) -> tuple[xarray.Dataset, Int[np.ndarray, " kept"]]:
-    """Return `descriptions.compared`, without the solutions, and `held_against`, for the runs that both can solve.
+    """Return `descriptions.compared` and `held_against`, for the runs that both can solve.
 
     Also returned are the reasons why the others are excluded, as by `held_against`.
     """
     compared = descriptions.compared(runs, seeds, solver)
     against, failed = held_against(runs, seeds, penalty, solver)
     failed = np.where(compared["reason"].values < 0, failed, compared["reason"].values)
-    joined = compared.drop_vars(["reason", "W_described"]).merge(against.assign_coords(seed=seeds))
+    joined = compared.drop_vars("reason").merge(against.assign_coords(seed=seeds))
     solved = np.isin(joined["whole_seed"].values, seeds[failed < 0])
     return joined.isel(seed=failed < 0, whole=solved), failed
 

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from jaxattn import Problem, attention, initial
 from jaxattn.experiments.several_tokens import screening
@@ -41,7 +42,7 @@ def test_the_published_selection_goes_by_its_thresholds(first, reason):
     runs = made([[first, [0.5, 0.25, 0.25]]])
     assert screening.published(runs).tolist() == [reason]
     if reason < 0:
-        np.testing.assert_array_equal(screening.selected_sets(runs)[0], screening.probabilities(runs)[0] >= 1e-3)
+        np.testing.assert_array_equal(screening.selected_sets(runs)[0], softmax(runs.logits[0, -1], axis=-1) >= 1e-3)
         np.testing.assert_array_equal(screening.selected_sets(runs)[0], [[True, True, False], [True, True, True]])
 
 
