@@ -84,13 +84,10 @@ def _probability(runs: Datasets) -> Judgement:
     needs=replace(TRAINED, snapshots=_STEPS),
 )
 def _W(runs: Datasets) -> Judgement:
-    run = runs["W"]
+    run, aligned = runs["W"], []
     reads = {norm: at_steps(run, "correlation", _STEPS, norm=norm) for norm in _PUBLISHED}
-    aligned = [
-        criterion
-        for norm, published in _PUBLISHED.items()
-        for criterion in _as_published(run.sel(norm=norm), "correlation", published, f"{norm} correlation")
-    ]
+    for norm, published in _PUBLISHED.items():
+        aligned += _as_published(run.sel(norm=norm), "correlation", published, f"{norm} correlation")
     end = number(run, "correlation", at=-1, norm="frobenius").mean
     return Judgement(
         (*aligned, _leads(run)),
@@ -154,14 +151,15 @@ def _norm_of_KQ(runs: Datasets) -> Judgement:
     needs=TRAINED,
 )
 def _attention(runs: Datasets) -> Judgement:
-    """With either attention, W and (K, Q) must end aligned with their own solution, and nearer to it."""
     both = {name: runs[name] for name in (*_NORMS, *(f"{weights}, {_SELF}" for weights in _NORMS))}
     criteria: list[Criterion] = []
     for name, run in both.items():
         own, _ = _NORMS[name.partition(",")[0]]
-        end = number(run, "correlation", at=-1, norm=own)
         label = f"{name}: {own} correlation at step {run.attrs['steps']}"
-        criteria += [above(label, end, _ALIGNED), replace(_leads(run), quantity=f"{name}: {_leads(run).quantity}")]
+        criteria += [
+            above(label, number(run, "correlation", at=-1, norm=own), _ALIGNED),
+            replace(_leads(run), quantity=f"{name}: {_leads(run).quantity}"),
+        ]
     return Judgement(criteria, remark="The queries of W and KQ are drawn apart from the tokens, as published.")
 
 
@@ -180,7 +178,6 @@ def _leads(run: xarray.Dataset) -> Criterion:
 
 
 def _grows(run: xarray.Dataset) -> Criterion:
-    """Ask for weights that still grow."""
     steps = f"from step {int(run['since'])} to {int(run['until'])}"
     return above(f"p in ||{_MATRICES[run.attrs['run']]} Z|| ~ k^p {steps}", number(run, "growth"), AT_REST)
 
@@ -192,8 +189,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         figure = page.full(3.2)
         panels = figure.subplots(1, 3)
         draw_panels(panels, summaries)
-        step, probability = zip(*_PUBLISHED_PROBABILITY.items(), strict=True)
-        palette.published(panels[0], step, probability, "2308.16898")
+        palette.published(panels[0], [*_PUBLISHED_PROBABILITY], [*_PUBLISHED_PROBABILITY.values()], "2308.16898")
         for means in _PUBLISHED.values():
             palette.published(panels[1], _STEPS, [1 - mean for mean in means.values()], "2308.16898")
         panels[0].legend(loc="lower right")

@@ -60,11 +60,11 @@ class Along:
 
 @dataclass(frozen=True)
 class Directions:
-    """One setting: the problems, the starts, and the descent.
+    """One setting: the problems, the starts along the Frobenius solution of each choice of tokens, and the descent.
 
     Attributes:
         law: of the problems, in each of its dimensions; a problem with n inputs of T tokens has T^n choices of tokens.
-        initial: where to start along the Frobenius Att-SVM solution of a choice.
+        initial: the starts.
         optimizer: an optax transformation.
         loss: of one margin.
         head: of one attention output.
