@@ -27,7 +27,6 @@ from jaxattn.study.settings.parameters import weights_of
 from jaxattn.study.style import page, palette
 
 _SOURCE = Source("arXiv 2308.16898", "local convergence figure, panel (c)", Setting.OURS)
-# Shorter runs cannot decide.
 _NEEDS = Needs(steps=10_000)
 # Penalties, and those under which runs of this length have converged.
 _PENALTIES = (1e-8, 1e-12, 1e-16, 1e-30, 1e-100)
@@ -35,9 +34,8 @@ _RESTED = 1e-30
 _PATH = tuple(penalty for penalty in _PENALTIES if penalty >= _RESTED)
 # Fixed beforehand. A point counts as stationary if its residual is at most this; two distances from the solution count
 # as equal if their ratio is in this range.
-_STATIONARY, _EQUAL = 0.1, (0.8, 1.25)
-# From the largest penalty to the smallest, 1 - cos must fall by this factor.
-_FACTOR = 3.0
+# From the largest penalty to the smallest, 1 - cos must fall by the factor.
+_STATIONARY, _EQUAL, _FACTOR = 0.1, (0.8, 1.25), 3.0
 # The kinds of runs. Small starts have weights of this scale, and are compared with the usual ones at this penalty.
 _SEPARATE, _JOINT, _SMALL = "separate norms", "joint norm", "small start"
 _SCALE, _OF_START = 0.01, 1e-16

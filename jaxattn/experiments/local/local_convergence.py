@@ -9,7 +9,6 @@ import xarray
 from jaxtyping import PRNGKeyArray
 from matplotlib.figure import Figure
 
-from jaxattn import svm
 from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Setting, Source, claim
 from jaxattn.study.claims.criteria import Criterion, above, agrees
@@ -39,11 +38,6 @@ _SAME = 1e-6
 # The curves rise from about 0 to 1. If the difference from a published point could be larger than this, a point halfway
 # to the next one would agree as well.
 _WITHIN = 0.05
-
-
-def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare training W or (K, Q) with the Frobenius and the nuclear solution of its selected tokens: `compare`."""
-    return compare(record, solver=solver)
 
 
 def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
@@ -204,5 +198,5 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
 
 
 EXPERIMENT = Experiment(
-    measure, claims=(_probability, _W, _KQ, _norm_of_W, _norm_of_KQ, _attention), estimate=estimate, draw=draw
+    compare, claims=(_probability, _W, _KQ, _norm_of_W, _norm_of_KQ, _attention), estimate=estimate, draw=draw
 )

@@ -8,7 +8,6 @@ import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn import svm
 from jaxattn.experiments.max_margin.separation import separate
 from jaxattn.study.claims import Claim, Datasets, Experiment, Judgement, Judgements, Needs, Setting, Source, too_few
 from jaxattn.study.claims.criteria import Number, below
@@ -23,11 +22,6 @@ _OWN, _EXTERNAL = "n=3 T=8", "n=3 T=8 by CLARABEL"
 # Thresholds for rounding error, and for the accuracy of an external solution with a relative gap certified to 1e-8.
 _ROUNDING, _ACCURACY = 1e-13, 1e-6
 _PARTS = ("beyond", "outside")
-
-
-def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Solve every problem of a `Drawing` in both norms: `separation.separate`."""
-    return separate(record, solver=solver)
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
@@ -149,4 +143,4 @@ def _row(run: xarray.Dataset, norm: str) -> tuple[str, ...]:
     )
 
 
-EXPERIMENT = Experiment(measure, claims=_CLAIMS, summarize=summarize, table=table)
+EXPERIMENT = Experiment(separate, claims=_CLAIMS, summarize=summarize, table=table)

@@ -1,8 +1,11 @@
-"""The distance of W from each predicted form, where an input selects several tokens."""
+"""The distance of W from each predicted form, where an input selects several tokens.
+
+W_fin is defined by the ratios at the end of descent, so that W_SVMeq = W_fin + C W_mm is never farther from W than W_mm
+(`describe`). The ratios of the best distribution (`stationary`), if it is unique and mixes the whole set, do not depend
+on a run.
+"""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +14,7 @@ import xarray
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn import svm
+from jaxattn.experiments.several_tokens import stationary
 from jaxattn.experiments.several_tokens.screening import Runs, first_reason, selected_sets, taken
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem
@@ -22,6 +26,8 @@ _TOGETHER = 64
 # Problems of fewer dimensions are padded with zeros to this width, which changes no solution, so that they compile
 # once.
 _WIDTH = 10
+# The best distribution on a set of several tokens: unique, on all its tokens or on fewer; or not unique.
+KINDS = ("mixes the set", "mixes fewer", "not unique")
 
 
 def compared(runs: Runs, seeds: Int[np.ndarray, " kept"], solver: svm.Solver | None = None) -> xarray.Dataset:
@@ -33,11 +39,11 @@ def compared(runs: Runs, seeds: Int[np.ndarray, " kept"], solver: svm.Solver | N
     """
     own = taken(runs, seeds)
     selected = selected_sets(own)
-    described = describe(own.problems, own.W, selected, solver)
-    off = distances(own.problems, own.logits, own.size, described.W)
+    W, status = describe(own.problems, own.W, selected, solver)
+    off = distances(own.problems, own.logits, own.size, W)
     return xarray.Dataset(
         data_vars={
-            "reason": (("seed",), failures(described.status)),
+            "reason": (("seed",), failures(status)),
             "off": (("seed", "solution", "snapshot"), off),
             "size": (("seed", "snapshot"), own.size),
             "selected": (("seed", "input", "token"), selected),
@@ -52,20 +58,13 @@ def failures(status: Int[np.ndarray, "seeds problems"]) -> Int[np.ndarray, " see
     return first_reason({"infeasible": infeasible.any(axis=1), "unsolved": ~optimal.all(axis=1)})
 
 
-class Described(NamedTuple):
-    """Each of SOLUTIONS, and the `svm.Status` of W_mm, W_fin and W_1token; unless all are solved, W has no meaning."""
-
-    W: Float[np.ndarray, "seeds solutions d d"]
-    status: Int[np.ndarray, "seeds problems"]
-
-
 def describe(
     problems: Problem,
     W: Float[np.ndarray, "seeds d d"],
     selected: Bool[np.ndarray, "seeds n T"],
     solver: svm.Solver | None = None,
     logits: Float[np.ndarray, "seeds n T"] | None = None,
-) -> Described:
+) -> tuple[Float[np.ndarray, "seeds solutions d d"], Int[np.ndarray, "seeds problems"]]:
     """Solve for W_mm and W_fin of the selected sets, W_1token of the likeliest tokens, and form W_SVMeq.
 
     `W_SVMeq = W_fin + C W_mm` with C the least-squares fit to W (2308.16898, eq. 9). W_fin has the smallest norm among
@@ -81,7 +80,7 @@ def describe(
     """
     d = problems.d
     if len(W) == 0:
-        return Described(np.zeros((0, len(SOLUTIONS), d, d)), np.zeros((0, 3), int))
+        return np.zeros((0, len(SOLUTIONS), d, d)), np.zeros((0, 3), int)
     missing = max(0, _WIDTH - d)
     X, Z, W_wide = (
         np.pad(array, [(0, 0)] * (array.ndim - axes) + [(0, missing)] * axes)
@@ -95,7 +94,7 @@ def describe(
     square = np.sum(W_mm**2, axis=(1, 2))
     C = np.divide(np.sum((W - W_fin) * W_mm, axis=(1, 2)), square, out=np.zeros_like(square), where=square > 0)
     W_SVMeq = W_fin + C[:, None, None] * W_mm
-    return Described(np.stack([W_SVMeq, W_mm, W_1token, W_fin], axis=1), np.asarray(solution.status).reshape(-1, 3))
+    return np.stack([W_SVMeq, W_mm, W_1token, W_fin], axis=1), np.asarray(solution.status).reshape(-1, 3)
 
 
 def distances(
@@ -135,3 +134,62 @@ def _posed(
     every = jnp.ones((problem.n, problem.T - 1), bool)
     alike = (one._replace(present=every if one.present is None else one.present) for one in three)
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *alike)
+
+
+def predict(
+    problems: Problem, selected: Bool[np.ndarray, "seeds n T"], penalty: float | None
+) -> tuple[Float[np.ndarray, "seeds n T"], Int[np.ndarray, "seeds n"], Bool[np.ndarray, "seeds n"]]:
+    """Return the best distribution on every selected set, its kind, and which inputs select several tokens.
+
+    The penalty is lambda of `heads.Quadratic` on orthonormal tokens, or None for `heads.mlp`.
+    """
+    best, unique = (
+        stationary.relu(problems, selected) if penalty is None else stationary.quadratic(problems, penalty, selected)
+    )
+    kind = np.where(~unique, 2, np.where(((best > 0) == selected).all(axis=2), 0, 1))
+    return best, kind, selected.sum(axis=2) > 1
+
+
+def described(
+    runs: Runs, seeds: Int[np.ndarray, " kept"], penalty: float | None, solver: svm.Solver | None
+) -> tuple[xarray.Dataset, Int[np.ndarray, " kept"]]:
+    """Return `compared` and `held_against`, for the runs that both can solve.
+
+    Also returned are the reasons why the others are excluded, as by `held_against`.
+    """
+    own = compared(runs, seeds, solver)
+    against, failed = held_against(runs, seeds, penalty, solver)
+    failed = np.where(own["reason"].values < 0, failed, own["reason"].values)
+    joined = own.drop_vars("reason").merge(against.assign_coords(seed=seeds))
+    solved = np.isin(joined["whole_seed"].values, seeds[failed < 0])
+    return joined.isel(seed=failed < 0, whole=solved), failed
+
+
+def held_against(
+    runs: Runs, seeds: Int[np.ndarray, " kept"], penalty: float | None, solver: svm.Solver | None
+) -> tuple[xarray.Dataset, Int[np.ndarray, " kept"]]:
+    """Compare some runs with W_SVMeq with the predicted finite part, where all of it is determined.
+
+    None of them may be excluded by `screening.unselected`; the penalty is as in `predict`.
+
+    Returns:
+        With an axis `seed`, `several`, the runs that select several tokens in some input; with an axis `whole`, for
+        those of them whose ratios are determined in all such inputs: `fitted` and `foretold`, final 1 - cos with
+        W_SVMeq, its finite part fitted to the run or predicted, and `whole_seed`, the numbers of the runs. Also, for
+        each seed, the reason why its solution is missing, an index into `claims.EXCLUDED`, or -1.
+    """
+    own = taken(runs, seeds)
+    selected = selected_sets(own)
+    best, kind, several = predict(own.problems, selected, penalty)
+    whole = np.flatnonzero(several.any(axis=1) & ((kind == 0) | ~several).all(axis=1))
+    with np.errstate(divide="ignore"):
+        logits = np.where(selected[whole], np.log(best[whole]), 0.0)
+    ends = taken(own, whole)
+    both = [describe(ends.problems, ends.W, selected[whole], solver, of) for of in (None, logits)]
+    fitted, foretold = (distances(ends.problems, ends.logits, ends.size, W)[:, 0, -1] for W, _ in both)
+    failed = failures(np.concatenate([status for _, status in both], axis=1))
+    reason = np.full(len(seeds), -1)
+    reason[whole] = failed
+    of_whole = {"fitted": fitted, "foretold": foretold, "whole_seed": seeds[whole]}
+    solved = {name: (("whole",), values[failed < 0]) for name, values in of_whole.items()}
+    return xarray.Dataset(solved | {"several": (("seed",), several.any(axis=1))}), reason

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 
 from jaxattn import svm
 from jaxattn.experiments.several_tokens import screening
-from jaxattn.experiments.several_tokens.alignment import PARTS, counts_of_part, number_or_nan
-from jaxattn.experiments.several_tokens.prediction import KINDS, held_against, predict
+from jaxattn.experiments.several_tokens.descriptions import KINDS, held_against, predict
+from jaxattn.experiments.several_tokens.limit import PARTS, counts_of_part, number_or_nan
 from jaxattn.statistics import proportion
 from jaxattn.study.claims import EXCLUDED, TRAINED, Datasets, Experiment, Judgement, Judgements, Setting, Source, claim
 from jaxattn.study.claims.counts import total
@@ -48,7 +48,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         largest change of a log ratio in the second half of training. `pair`: for inputs of the first kind, every other
         token of the set paired with the first, with the log ratios `predicted` and `descended`. `whole`: the runs whose
         sets are all of the first kind and whose solutions are found, with `fitted` and `foretold` of
-        `prediction.held_against`. `seed` on each axis, with the prefix `pair_` or `whole_`, is the run; likewise
+        `descriptions.held_against`. `seed` on each axis, with the prefix `pair_` or `whole_`, is the run; likewise
         `published` and `every`, whether it is in that part of `screening.attempts`. The counts of the second have a
         prefix.
     """

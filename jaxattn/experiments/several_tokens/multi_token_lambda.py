@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 
 from jaxattn import svm
 from jaxattn.experiments.several_tokens import limit, screening, stationary
-from jaxattn.experiments.several_tokens.alignment import FITTED, IDENTITY, LOOKS, RANKED, ROUNDING, ahead, number_or_nan
-from jaxattn.experiments.several_tokens.prediction import described
+from jaxattn.experiments.several_tokens.descriptions import described
+from jaxattn.experiments.several_tokens.limit import FITTED, IDENTITY, LOOKS, RANKED, ROUNDING, ahead, number_or_nan
 from jaxattn.statistics import LEAST_SEEDS, Estimate, bootstrap, derive_key, variables
 from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Setting, Source, claim
 from jaxattn.study.claims.counts import EXCLUDED, total
@@ -35,7 +35,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Returns:
         With an axis `attempt`: `tokens`, the mean number selected per input; `best`, the number that the best attention
-        of each input mixes; `diverged`. With the axes `seed` and `whole` what `prediction.described` returns, without
+        of each input mixes; `diverged`. With the axes `seed` and `whole` what `descriptions.described` returns, without
         the selected tokens.
 
     Raises:
@@ -62,7 +62,7 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
 
     Returns:
         For each run its means with intervals: `tokens`, `best`, and `off` at the end; `order`, the distance of W_1token
-        from W minus that of W_mm; `ahead`, of `alignment.ahead`; what `limit.estimates` returns; and `rise`, the
+        from W minus that of W_mm; `ahead`, of `limit.ahead`; what `limit.estimates` returns; and `rise`, the
         increase in selected tokens from the previous lambda. The attributes `several` and `determined` count the seeds
         that select several tokens, and those whose finite part is predicted.
     """

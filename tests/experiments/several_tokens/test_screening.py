@@ -78,10 +78,9 @@ def test_a_screening_is_a_training_that_keeps_logits(record):
     problems = Problem(plain["X"], plain["Z"], plain["Y"], plain["v"])
     logits = jax.vmap(lambda W, problem: jax.vmap(lambda one: attention.logits(one, problem))(W))
     # Programs of other results round differently, and the published rule drifts on that: early snapshots agree.
+    size = np.linalg.norm(plain["W_snapshots"], axis=(2, 3))
     assert_close(record["logits_snapshots"].values[:3, 0], logits(plain["W_snapshots"], problems)[:, 0], rtol=1e-6)
-    assert_close(
-        record["size_snapshots"].values[:3, 0], np.linalg.norm(plain["W_snapshots"], axis=(2, 3))[:, 0], rtol=1e-6
-    )
+    assert_close(record["size_snapshots"].values[:3, 0], size[:, 0], rtol=1e-6)
     assert {"W_snapshots", "W_initial"} & set(record) == set()
     assert record["logits_snapshots"].dims == ("seed", "snapshot", "input", "token")
 

@@ -13,8 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from jaxattn.experiments.local.kq_limit.measure import measure
-from jaxattn.experiments.local.kq_limit.remains import remaining
+from jaxattn.experiments.local.kq_limit.measure import measure, remaining
 from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Needs, Setting, Source, claim, total
 from jaxattn.study.claims.criteria import Criterion, Number, above, below
@@ -22,7 +21,6 @@ from jaxattn.study.estimates import estimated, exponents, geometric_mean, number
 from jaxattn.study.style import page, palette
 
 _SOURCE = Source("arXiv 2308.16898", "local convergence figure, panel (c)", Setting.OURS)
-# Shorter training decides nothing.
 _NEEDS = Needs(steps=100_000)
 _PUBLISHED, _NAME = "as published", "published constant step 0.1"
 _STEPS = ("constant step", "step k^-1/2", "step / norm")

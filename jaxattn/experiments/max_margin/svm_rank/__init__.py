@@ -10,7 +10,7 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.experiments.max_margin.low_rank_lemma import measure
+from jaxattn.experiments.max_margin.separation import separate
 from jaxattn.experiments.max_margin.svm_rank.estimates import ABSOLUTE, CLEAN, nuclear_values, pairs, summarize
 from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Needs, Setting, Source, claim
 from jaxattn.study.claims.claim import MissingRunError
@@ -270,18 +270,16 @@ def view(runs: Datasets) -> dict[str, Any]:
         `settings`, for each its `name`, the inexact `solver`, the `published` tolerance relative to the largest
         singular value, and `certified` and `inexact`: log10 of the singular values over the largest, (problem, value).
     """
-    settings = []
-    for certified, inexact in pairs(runs).values():
-        values, of_inexact = nuclear_values(certified), nuclear_values(inexact)
-        settings.append(
-            {
-                "name": f"n = {inexact.attrs['n']}, T = {inexact.attrs['T']}, d = {int(inexact['d'])}",
-                "solver": inexact.attrs["solver"],
-                "published": rounded(np.log10(ABSOLUTE / values[:, 0]).mean()),
-                "certified": _logarithms(values),
-                "inexact": _logarithms(of_inexact),
-            }
-        )
+    settings = [
+        {
+            "name": f"n = {inexact.attrs['n']}, T = {inexact.attrs['T']}, d = {int(inexact['d'])}",
+            "solver": inexact.attrs["solver"],
+            "published": rounded(np.log10(ABSOLUTE / nuclear_values(certified)[:, 0]).mean()),
+            "certified": _logarithms(nuclear_values(certified)),
+            "inexact": _logarithms(nuclear_values(inexact)),
+        }
+        for certified, inexact in pairs(runs).values()
+    ]
     return {"settings": settings}
 
 
@@ -289,4 +287,4 @@ def _logarithms(values: np.ndarray) -> Any:
     return rounded(np.log10(np.maximum(values / values[:, :1], 10.0**_LEAST)))
 
 
-EXPERIMENT = Experiment(measure, claims=(_frobenius, _nuclear, _printed), summarize=summarize, draw=draw, view=view)
+EXPERIMENT = Experiment(separate, claims=(_frobenius, _nuclear, _printed), summarize=summarize, draw=draw, view=view)

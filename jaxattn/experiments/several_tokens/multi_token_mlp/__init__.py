@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from jaxattn.experiments.several_tokens import limit
-from jaxattn.experiments.several_tokens.alignment import FITTED, IDENTITY, LOOKS, PARTS, RANKED, ROUNDING, number_or_nan
+from jaxattn.experiments.several_tokens.limit import FITTED, IDENTITY, LOOKS, PARTS, RANKED, ROUNDING, number_or_nan
 from jaxattn.experiments.several_tokens.multi_token_mlp.measure import measure, summarize
 from jaxattn.statistics import LEAST_SEEDS
 from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Setting, Source, claim

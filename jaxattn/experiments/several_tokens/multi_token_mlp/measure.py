@@ -9,8 +9,8 @@ from jaxtyping import PRNGKeyArray
 
 from jaxattn import svm
 from jaxattn.experiments.several_tokens import limit, screening
-from jaxattn.experiments.several_tokens.alignment import PARTS, RANKED, ahead, counts_of_part
-from jaxattn.experiments.several_tokens.prediction import described
+from jaxattn.experiments.several_tokens.descriptions import described
+from jaxattn.experiments.several_tokens.limit import PARTS, RANKED, ahead, counts_of_part
 from jaxattn.statistics import bootstrap, derive_key, variables
 from jaxattn.study.claims import EXCLUDED, LEAST_SEEDS, Datasets
 
@@ -21,8 +21,8 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     The record is of a `Screening`.
 
     Returns:
-        What `prediction.described` returns for both; `published` and `every` say to which of the two a run belongs. The
-        counts of the latter have the prefix `every_`.
+        What `descriptions.described` returns for both; `published` and `every` say to which of the two a run belongs.
+        The counts of the latter have the prefix `every_`.
     """
     runs = screening.runs_of(record)
     published, every = screening.attempts(runs, labels=screening.labels_of_one_kind(runs))
@@ -43,7 +43,7 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
         For each run by the published rule two datasets, for the published selection under the run's name and for every
         seed with the suffix `, no selection`; for each run along the exact gradient direction the second alone, under
         its name: at the snapshots `off`; at the end `order`, the distance of W_1token from W minus that of W_mm;
-        `ahead`, of `alignment.ahead`, pooled over dimensions; what `limit.estimates` returns; and for every seed its
+        `ahead`, of `limit.ahead`, pooled over dimensions; what `limit.estimates` returns; and for every seed its
         final `size` and whether it is `published`. The attributes `several` and `determined` count the seeds that
         select several tokens, and those whose finite part is predicted.
     """
