@@ -38,8 +38,7 @@ _RULES = {
     "KQ": {"KQ": _PUBLISHED, "KQ, exact": _EXACT, "KQ, falling": _FALLING},
 }
 # Fixed beforehand: the correlation above which a direction counts as that of the ray, and the shares of seeds that
-# count as nearly all and as most. The mean correlation is not used: a few instances of tiny margin, for which 2,000
-# steps are only the beginning, move it to either side of 0.99 by chance.
+# count as nearly all and as most. A few instances of tiny margin move the mean correlation to either side by chance.
 _PARALLEL, _ALL, _MOST = 0.99, 0.95, 0.5
 # Fixed before training with steps that fall: a seed that is not parallel at the end still converges if 1 - cos fell to
 # this share of itself or less while the steps became ten times as many.
@@ -68,13 +67,12 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     """Choose the instance to draw, and estimate the final direction over all kept seeds.
 
     Returns:
-        For each run the measured dataset of the drawn seed, whose correlation with the Frobenius solution at the end of
-        training W by the published rule is the median, and over all kept seeds `final`, the mean correlation at the
-        last step, (norm,); `parallel`, the share of seeds above 0.99; `converges`, the share of those and of the seeds
-        whose 1 - cos still falls; `others`, the number of all other seeds, and `leaving`, of those of them whose second
-        singular value still grows relative to the first; `off_10`, `off_50` and `off_90`, quantiles of 1 - cos with the
-        run's own solution, (snapshot,); and what `growth.growth` returns. The attribute `rank` is the share of the
-        seeds whose final correlation is below that of the drawn seed.
+        For each run the measured dataset of the drawn seed, the median in the final correlation of W by the published
+        rule, and over all kept seeds `final`, the mean correlation at the last step, (norm,); `parallel`, the share of
+        seeds above 0.99; `converges`, the share of those and of the seeds whose 1 - cos still falls; `others`, the
+        number of all other seeds, and `leaving`, of those of them that `grows`; `off_10`, `off_50` and `off_90`,
+        quantiles of 1 - cos with the run's own solution, (snapshot,); and what `growth.growth` returns. The attribute
+        `rank` is the share of the seeds whose final correlation is below that of the drawn seed.
 
     Raises:
         ValueError: no seed was kept in all runs.

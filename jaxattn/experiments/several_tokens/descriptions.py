@@ -71,12 +71,9 @@ def describe(
     matrices with the attention ratios of W inside the sets, so it is orthogonal to W_mm, which has no logit differences
     there. Therefore W_SVMeq is the projection of W on both, and never farther from W than W_mm is.
 
-    Args:
-        problems: with a leading axis of seeds.
-        W: trained weights.
-        selected: tokens of every input, at least one, and in every seed some input does not select all.
-        solver: of the three problems; the default of the Frobenius norm if None.
-        logits: which W_fin must match inside the sets; those of W if None.
+    Every input must select a token, and in each seed some input not all. W_fin matches `logits`, by default those of W,
+    inside the sets. Also returned is the `svm.Status` of W_mm, W_fin and W_1token; unless all are solved, the solutions
+    have no meaning.
     """
     d = problems.d
     if len(W) == 0:

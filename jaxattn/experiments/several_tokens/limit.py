@@ -105,14 +105,7 @@ def estimates(run: xarray.Dataset, key: PRNGKeyArray) -> dict[str, tuple[tuple[s
 
 
 def claims(experiment: str, head: str, *names: str, ratios: str = "") -> tuple[Claim, ...]:
-    """Return three claims on runs under a nonlinear head.
-
-    Args:
-        experiment: its id.
-        head: in words.
-        names: of the runs; all if there are none.
-        ratios: a remark on the ratios inside the selected sets.
-    """
+    """Return three claims on the named runs, or on all, under a nonlinear head; `ratios` is added to a remark."""
 
     def judged(rule: Callable[[Datasets], Judgement], runs: Datasets) -> Judgement:
         several = {name: run for name in names or runs if (run := runs[name]).attrs["several"]}

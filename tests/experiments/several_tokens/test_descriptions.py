@@ -32,9 +32,9 @@ class Recorded:
 
 def described(recorded: Recorded, W: np.ndarray | None = None):
     """The descriptions by name, of the published W if none is given, and the statuses of their problems."""
-    W = recorded.of["W_final"] if W is None else W
+    trained = recorded.of["W_final"] if W is None else W
     problems = jax.tree.map(lambda leaf: leaf[None], recorded.problem)
-    solutions, status = descriptions.describe(problems, W[None], recorded.selected[None])
+    solutions, status = descriptions.describe(problems, trained[None], recorded.selected[None])
     return dict(zip(descriptions.SOLUTIONS, solutions[0], strict=True)), status
 
 

@@ -106,6 +106,6 @@ def test_the_prediction_is_that_of_the_runs_that_it_is_held_against(record, desc
     _, kind, several = predict(runs.problems, selected, None)
     whole = several.any(axis=1) & ((kind == 0) | ~several).all(axis=1)
     assert described["whole_seed"].values.tolist() == [s for s in np.flatnonzero(whole) if s in described["seed"]]
-    np.testing.assert_array_equal(described["several"], several.any(axis=1)[described["seed"].values])
+    np.testing.assert_array_equal(described["several"], several[described["seed"].values].any(axis=1))
     off = described["off"].sel(seed=described["whole_seed"].values, solution="W_SVMeq").isel(snapshot=-1)
     np.testing.assert_allclose(described["fitted"], off, atol=1e-9)

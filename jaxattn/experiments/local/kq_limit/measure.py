@@ -70,9 +70,8 @@ def remaining(
 ) -> Estimate:
     """Return the share a / off(end) of a distance that remains as the norm goes to infinity, if off = a + b size^-q.
 
-    The fit is to the geometric means over the seeds, with a and b at least 0 and least squares of the relative error.
-    Its interval of 95 % is from fits to resampled seeds. `size` is the norm of the weights, which grows; `off` is
-    positive.
+    The fit is to the geometric means over the seeds, with a and b at least 0 and least squares of the relative error,
+    and its interval of 95 % from fits to resampled seeds. `size` must grow, and `off` be positive.
 
     Example:
         >>> size = np.geomspace(1, 1e3, 30)[None]

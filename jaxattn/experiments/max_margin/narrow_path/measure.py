@@ -27,13 +27,9 @@ _TOGETHER = 16
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Compare every path and every descent with the nuclear Att-SVM of the optimal tokens under the rank constraint.
 
-    A seed is kept if its path is solved at every radius, its descent stayed finite, the nuclear solution is certified
-    optimal, and both rank-constrained solutions are certified: the best one that the solver finds from starts of its
-    own, and the stationary point reached from the end of descent, for the tokens selected there.
-
-    Args:
-        record: of `NarrowPaths`.
-        solver: of the nuclear problem alone.
+    A seed is kept if its path is solved at every radius, its descent stayed finite, the nuclear solution (by `solver`)
+    is certified optimal, and both rank-constrained solutions are certified: the best one that is found from starts of
+    its own, and the stationary point reached from the end of descent, for the tokens selected there.
 
     Returns:
         A dataset with the axes `seed` (kept ones) and `radius`. For each seed: the `rank` of the nuclear solution;

@@ -34,7 +34,7 @@ _DIMS = {
     "Q_path": ("radius", "query_feature", "width"),
 }
 _OF_PATH = ("risk", "excess", "residual", "solved", "minimum", "agreeing", "drawn")
-# Finds the solution under the rank constraint from which the path starts as well.
+# Finds a solution from which the path starts as well.
 _SOLVER = svm.LowRank(starts=96)
 # Random directions from which a path starts.
 _STARTS = 12
