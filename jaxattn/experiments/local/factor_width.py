@@ -17,18 +17,8 @@ from jaxattn import attention, metrics, svm
 from jaxattn.parallel import batch
 from jaxattn.problem import of_arrays
 from jaxattn.statistics import bootstrap, proportion, variables
-from jaxattn.study.claims import (
-    TRAINED,
-    Datasets,
-    Experiment,
-    Judgement,
-    Judgements,
-    Setting,
-    Source,
-    claim,
-    too_few,
-    total,
-)
+from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Setting, Source, claim
+from jaxattn.study.claims.counts import too_few, total
 from jaxattn.study.claims.criteria import Criterion, Number, above, below
 from jaxattn.study.estimates import number
 from jaxattn.study.measuring.comparison import compare
@@ -53,16 +43,11 @@ _SATURATED, _REACHED = 0.999, 0.95
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Compare the end of every run with the nuclear solutions with and without the rank constraint.
 
-    Args:
-        record: of a `Training` of factors.
-        solver: for all norms; each norm's default if None.
-
     Returns:
         A dataset with the axes `seed` (kept ones), `snapshot` and `solution`: final `correlation` (seed, solution); the
         `rank` of the certified nuclear solution (seed); `excess`, the relative increase of its norm at the best
         stationary point found under the constraint (seed); and the largest `probability` along the run (seed,
-        snapshot). Attributes: `width`, `d` and the counts. A run whose nearest stationary point is not certified
-        also counts as unsolved.
+        snapshot). Attributes: `width` and `d`. A run whose nearest stationary point is not certified is unsolved, too.
 
     Raises:
         TypeError: a run of a free W.
@@ -89,47 +74,32 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     to_solutions = compared["correlation"].values[:, :, -1]
     # The series is read before each update.
     steps = np.searchsorted(compared["step"].values, compared["snapshot"].values - 1, side="right") - 1
-    lost = int((~solved).sum())
-    return xarray.Dataset(
+    correlation = np.stack([to_solutions[:, 0], to_solutions[:, -1], to_nearest], axis=1)
+    measured = xarray.Dataset(
         {
             "rank": (("seed",), rank),
             "excess": (("seed",), primal[:, -1] / primal[:, 0] - 1),
-            "correlation": (
-                ("seed", "solution"),
-                np.stack([to_solutions[:, 0], to_solutions[:, -1], to_nearest], axis=1),
-            ),
+            "correlation": (("seed", "solution"), correlation),
             "probability": (("seed", "snapshot"), compared["probability"].values[:, steps]),
         },
-        {
-            "seed": compared["seed"].values,
-            "snapshot": compared["snapshot"].values,
-            "solution": np.array([*_NAMES], dtype=object),
-        },
-        {
-            **compared.attrs,
-            "kept": compared.attrs["kept"] - lost,
-            "unsolved": compared.attrs["unsolved"] + lost,
-            "width": width,
-            "d": d,
-        },
+        {name: compared[name].values for name in ("seed", "snapshot")} | {"solution": np.array([*_NAMES], object)},
+        compared.attrs | {"width": width, "d": d},
     ).isel(seed=solved)
+    lost = int((~solved).sum())
+    counts = {"kept": compared.attrs["kept"] - lost, "unsolved": compared.attrs["unsolved"] + lost}
+    return measured.assign_attrs(counts)
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
-    """Estimate what descent reaches at every width.
-
-    Returns:
-        For each width means with their intervals: `correlation` (solution) and `probability` (snapshot); and each
-        seed's `rank` and `excess`.
-    """
+    """Estimate the means of `correlation` (solution) and `probability` (snapshot); `rank` and `excess` stay by seed."""
     summaries = {}
     for k, (name, run) in enumerate(runs.items()):
-        correlation_key, probability_key = jax.random.fold_in(key, 2 * k), jax.random.fold_in(key, 2 * k + 1)
+        axes = {"correlation": "solution", "probability": "snapshot"}
         estimates = {
-            "correlation": (("solution",), bootstrap(run["correlation"].values, correlation_key)),
-            "probability": (("snapshot",), bootstrap(run["probability"].values, probability_key)),
+            quantity: ((axis,), bootstrap(run[quantity].values, jax.random.fold_in(key, 2 * k + m)))
+            for m, (quantity, axis) in enumerate(axes.items())
         }
-        summaries[name] = run.drop_vars(["correlation", "probability"]).assign(variables(estimates))
+        summaries[name] = run.drop_vars(list(axes)).assign(variables(estimates))
     return summaries
 
 
@@ -140,7 +110,6 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     needs=TRAINED,
 )
 def _binds(runs: Datasets) -> Judgement:
-    """The bound must raise the norm for every seed whose nuclear solution has a rank above m, and for no other seed."""
     runs = {name: runs[name] for name in _RUNS}
     numbers, expected = {}, {}
     exceptions = {True: 0, False: 0}
@@ -172,7 +141,6 @@ def _binds(runs: Datasets) -> Judgement:
     needs=TRAINED,
 )
 def _reaches(runs: Datasets) -> Judgement:
-    """Descent must saturate and end along the best point of rank m."""
     runs = {name: runs[name] for name in _RUNS}
     numbers: dict[str, Number] = {}
     criteria: list[Criterion] = []
@@ -204,7 +172,6 @@ def _reaches(runs: Datasets) -> Judgement:
     needs=TRAINED,
 )
 def _aligns(runs: Datasets) -> Judgement:
-    """At fixed n and T the correlation with the nuclear solution must rise with d, and nowhere fall."""
     ends = {name: number(runs[name], "correlation", solution="nuclear") for name in _OVER_D}
     first, *_, last = ends.values()
     falls = sum(larger.apart_from(smaller).high < 0 for smaller, larger in itertools.combinations(ends.values(), 2))
@@ -229,8 +196,7 @@ def _too_few(runs: Datasets, above_m: bool) -> str:
     """Return why too few seeds test the constraint, with rank above m or with rank up to an m below d."""
     narrow = [run for run in runs.values() if run.attrs["width"] < run.attrs["d"]]
     seeds = sum(int((_is_above(run) == above_m).sum()) for run in narrow)
-    kind = "of rank above m" if above_m else "of rank up to an m less than d"
-    return too_few(seeds).replace("seeds", f"seeds {kind}")
+    return too_few(seeds).replace("seeds", f"seeds of rank {'above m' if above_m else 'up to an m less than d'}")
 
 
 _LOOKS = {

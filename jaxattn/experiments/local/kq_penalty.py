@@ -27,7 +27,6 @@ from jaxattn.study.settings.parameters import weights_of
 from jaxattn.study.style import page, palette
 
 _SOURCE = Source("arXiv 2308.16898", "local convergence figure, panel (c)", Setting.OURS)
-# Shorter runs cannot decide.
 _NEEDS = Needs(steps=10_000)
 # Penalties, and those under which runs of this length have converged.
 _PENALTIES = (1e-8, 1e-12, 1e-16, 1e-30, 1e-100)
@@ -35,9 +34,8 @@ _RESTED = 1e-30
 _PATH = tuple(penalty for penalty in _PENALTIES if penalty >= _RESTED)
 # Fixed beforehand. A point counts as stationary if its residual is at most this; two distances from the solution count
 # as equal if their ratio is in this range.
-_STATIONARY, _EQUAL = 0.1, (0.8, 1.25)
-# From the largest penalty to the smallest, 1 - cos must fall by this factor.
-_FACTOR = 3.0
+# From the largest penalty to the smallest, 1 - cos must fall by the factor.
+_STATIONARY, _EQUAL, _FACTOR = 0.1, (0.8, 1.25), 3.0
 # The kinds of runs. Small starts have weights of this scale, and are compared with the usual ones at this penalty.
 _SEPARATE, _JOINT, _SMALL = "separate norms", "joint norm", "small start"
 _SCALE, _OF_START = 0.01, 1e-16
@@ -46,30 +44,24 @@ _SCALE, _OF_START = 0.01, 1e-16
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Compare a run of factors with its max-margin solutions; for penalized ones, measure stationarity at the end.
 
-    Args:
-        record: of a `Training` of factors, with logistic loss and linear head.
-        solver: for all norms; each norm's default if None.
+    The record is of a `Training` with logistic loss and linear head.
 
     Returns:
         The dataset of `limits.measure`; for a run with a penalty p also `residual`, (seed,), at the end: `||g + 2 p (K,
         Q)|| / (||g|| + ||2 p (K, Q)||)`, with g the exact gradient of the risk: 0 where the penalized risk is
         stationary, 1 where the two terms do not cancel at all.
     """
-    measured, penalty = limits.measure(record, solver), _penalty(record)
+    measured = limits.measure(record, solver)
+    # Steps that fall are a rule around another one.
+    penalty = record.attrs.get("optimizer.optimizer.penalty", record.attrs.get("optimizer.penalty", 0.0))
     if penalty == 0:
         return measured
-    kept = np.isin(record["seed"].values, measured["seed"].values)
-    if not kept.any():
-        return measured.assign(residual=(("seed",), np.zeros(0)))
-    arrays = {str(name): record[name].values[kept] for name in record.data_vars}
-    penalties = np.full(kept.sum(), penalty)
-    residuals = batch.over_seeds(residual, weights_of(arrays), of_arrays(arrays), penalties)
+    kept = record.sel(seed=measured["seed"].values)
+    arrays = {str(name): kept[name].values for name in kept.data_vars}
+    residuals, seeds = np.zeros(0), kept.sizes["seed"]
+    if seeds:
+        residuals = batch.over_seeds(residual, weights_of(arrays), of_arrays(arrays), np.full(seeds, penalty))
     return measured.assign(residual=(("seed",), residuals))
-
-
-def _penalty(run: xarray.Dataset) -> float:
-    """Return the penalty of a run; steps that fall are a rule around another one."""
-    return run.attrs.get("optimizer.optimizer.penalty", run.attrs.get("optimizer.penalty", 0.0))
 
 
 def residual(weights: Factored, problem: Problem, penalty: Float[Array, ""]) -> Float[Array, ""]:
@@ -93,20 +85,21 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     """Estimate the distance of every run from each solution, and the ratios that the claims ask for.
 
     Returns:
-        For each run the geometric mean `off` of the distances, 1 - cos, (norm, snapshot), and for each with a penalty
-        also that of `residual`; and geometric means over seeds of paired ratios: the final distance over that of
-        another run. For runs on the penalty path, `next` compares with the next larger penalty, `all` with the largest
-        one, and `joint` with a joint norm; for the published run, `rested` compares with the same penalty and
-        decreasing steps; for a small initial scale, `start` compares with the usual one.
+        Geometric means over seeds: of the distances, `off`, 1 - cos, (norm, snapshot); of `residual`; and of the final
+        distance over that of another run: for runs on the penalty path, `next` compares with the next larger penalty,
+        `all` with the largest one, and `joint` with a joint norm; for the published run, `rested` compares with the
+        same penalty and decreasing steps; for a small initial scale, `start` compares with the usual one.
 
     Raises:
         ValueError: two runs that are compared have no seed in common.
     """
     summaries = {}
     for r, (name, run) in enumerate(runs.items()):
-        off = [geometric_mean(run["off"].sel(norm=norm)) for norm in run["norm"].values]
-        keys = (jax.random.fold_in(key, len(off) * r + k) for k in range(len(off)))
-        parts = [estimated(run, of_norm, off=mean) for of_norm, mean in zip(keys, off, strict=True)]
+        norms = run["norm"].values
+        parts = [
+            estimated(run, jax.random.fold_in(key, len(norms) * r + k), off=geometric_mean(run["off"].sel(norm=norm)))
+            for k, norm in enumerate(norms)
+        ]
         summaries[name] = xarray.concat(parts, "norm")
     pairs = []
     for larger, smaller in itertools.pairwise(_run(_SEPARATE, penalty) for penalty in _PATH):
@@ -114,14 +107,12 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     pairs += [(_run(_SEPARATE, penalty), "joint", _run(_JOINT, penalty)) for penalty in _PATH]
     pairs += [("as published", "rested", "decreasing steps")]
     pairs += [(_run(_SMALL, penalty), "start", _run(_SEPARATE, penalty)) for penalty in (_OF_START, 0.0)]
-    ratios = [(name, "residual", run["residual"]) for name, run in runs.items() if "residual" in run]
     # At size=small there are only some of them.
-    ratios += [
-        (name, ratio, _over(runs, name, other)) for name, ratio, other in pairs if name in runs and other in runs
-    ]
-    changes = jax.random.fold_in(key, 1)
+    pairs = [(run, ratio, other) for run, ratio, other in pairs if run in runs and other in runs]
+    ratios = [(name, "residual", run["residual"]) for name, run in runs.items() if "residual" in run]
+    ratios += [(name, ratio, _over(runs, name, other)) for name, ratio, other in pairs]
     for k, (name, ratio, values) in enumerate(ratios):
-        logarithm = bootstrap(np.log(values.values), jax.random.fold_in(changes, k))
+        logarithm = bootstrap(np.log(values.values), jax.random.fold_in(jax.random.fold_in(key, 1), k))
         parts = {"": logarithm.mean, "_low": logarithm.low, "_high": logarithm.high}
         summaries[name] = summaries[name].assign({f"{ratio}{end}": float(np.exp(part)) for end, part in parts.items()})
     return summaries
@@ -129,9 +120,9 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
 
 def _over(runs: Datasets, run: str, other: str) -> xarray.DataArray:
     """Return the final distance of one run over that of another, for the seeds that both kept."""
-    end, other_end = (runs[name]["off"].sel(norm="nuclear").isel(snapshot=-1) for name in (run, other))
+    ends = [runs[name]["off"].sel(norm="nuclear").isel(snapshot=-1) for name in (run, other)]
     # Xarray divides where both have a seed.
-    ratio = end / other_end
+    ratio = ends[0] / ends[1]
     if not ratio.size:
         raise ValueError(f"kq-penalty: expected seeds that both of {[other, run]} kept, found none")
     return ratio
@@ -145,7 +136,6 @@ def _over(runs: Datasets, run: str, other: str) -> xarray.DataArray:
     needs=_NEEDS,
 )
 def _published(runs: Datasets) -> Judgement:
-    """The published run must end where the penalized risk is stationary; as corrected, as far as a run that does."""
     label = "residual of stationarity of the penalized risk, last step"
     numbers = {f"{label}, {run}": number(runs[run], "residual") for run in ("as published", "decreasing steps")}
     of_published, of_falling = (below(f"{name},", value, _STATIONARY) for name, value in numbers.items())
@@ -171,7 +161,6 @@ def _published(runs: Datasets) -> Judgement:
     needs=_NEEDS,
 )
 def _normalization(runs: Datasets) -> Judgement:
-    """Under each penalty, both normalizations must converge to points equally far from the solution."""
     name = "1 - cos with separate norms over 1 - cos with a joint norm"
     ratios = {f"{name}, penalty {penalty:.0e}": number(runs[_run(_SEPARATE, penalty)], "joint") for penalty in _PATH}
     return Judgement(
@@ -188,7 +177,6 @@ def _normalization(runs: Datasets) -> Judgement:
     needs=_NEEDS,
 )
 def _start(runs: Datasets) -> Judgement:
-    """Under a penalty, a small start must end as far from the solution as the usual start."""
     name = f"1 - cos from a start of scale {_SCALE:g} over 1 - cos from a start of scale 1"
     small = runs[_run(_SMALL, _OF_START)]
     ratio, free = number(small, "start"), number(runs[_run(_SMALL, 0.0)], "start")
@@ -209,7 +197,6 @@ def _start(runs: Datasets) -> Judgement:
     needs=_NEEDS,
 )
 def _penalized(runs: Datasets) -> Judgement:
-    """The distance must fall with every smaller penalty, and over all penalties by the required factor."""
     path = {penalty: runs[_run(_SEPARATE, penalty)] for penalty in _PENALTIES}
     ends = {penalty: number(run, "off", at=-1, norm="nuclear") for penalty, run in path.items()}
     numbers = {f"1 - cos, nuclear, penalty {penalty:.0e}": end for penalty, end in ends.items()}
@@ -236,14 +223,8 @@ def _end(run: xarray.Dataset) -> float:
 
 # Where both rules end at the same point, a narrow line is seen on a broad one.
 _RULES: dict[str, dict[str, Any]] = {
-    _SEPARATE: {
-        "color": palette.TEAL,
-        "marker": "o",
-        "markersize": 7,
-        "markerfacecolor": "none",
-        "linewidth": 3.0,
-        "alpha": 0.7,
-    },
+    _SEPARATE: {"color": palette.TEAL, "marker": "o", "markersize": 7, "linewidth": 3.0}
+    | {"markerfacecolor": "none", "alpha": 0.7},
     _JOINT: {"color": palette.WINE, "marker": "s", "markersize": 2.5, "linewidth": 1.0},
 }
 _NORMS = {"nuclear": "-", "frobenius": ":"}

@@ -9,7 +9,6 @@ import xarray
 from jaxtyping import PRNGKeyArray
 from matplotlib.figure import Figure
 
-from jaxattn import svm
 from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Setting, Source, claim
 from jaxattn.study.claims.criteria import Criterion, above, agrees
@@ -39,11 +38,6 @@ _SAME = 1e-6
 # The curves rise from about 0 to 1. If the difference from a published point could be larger than this, a point halfway
 # to the next one would agree as well.
 _WITHIN = 0.05
-
-
-def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare training W or (K, Q) with the Frobenius and the nuclear solution of its selected tokens: `compare`."""
-    return compare(record, solver=solver)
 
 
 def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
@@ -84,13 +78,10 @@ def _probability(runs: Datasets) -> Judgement:
     needs=replace(TRAINED, snapshots=_STEPS),
 )
 def _W(runs: Datasets) -> Judgement:
-    run = runs["W"]
+    run, aligned = runs["W"], []
     reads = {norm: at_steps(run, "correlation", _STEPS, norm=norm) for norm in _PUBLISHED}
-    aligned = [
-        criterion
-        for norm, published in _PUBLISHED.items()
-        for criterion in _as_published(run.sel(norm=norm), "correlation", published, f"{norm} correlation")
-    ]
+    for norm, published in _PUBLISHED.items():
+        aligned += _as_published(run.sel(norm=norm), "correlation", published, f"{norm} correlation")
     end = number(run, "correlation", at=-1, norm="frobenius").mean
     return Judgement(
         (*aligned, _leads(run)),
@@ -154,14 +145,15 @@ def _norm_of_KQ(runs: Datasets) -> Judgement:
     needs=TRAINED,
 )
 def _attention(runs: Datasets) -> Judgement:
-    """With either attention, W and (K, Q) must end aligned with their own solution, and nearer to it."""
     both = {name: runs[name] for name in (*_NORMS, *(f"{weights}, {_SELF}" for weights in _NORMS))}
     criteria: list[Criterion] = []
     for name, run in both.items():
         own, _ = _NORMS[name.partition(",")[0]]
-        end = number(run, "correlation", at=-1, norm=own)
         label = f"{name}: {own} correlation at step {run.attrs['steps']}"
-        criteria += [above(label, end, _ALIGNED), replace(_leads(run), quantity=f"{name}: {_leads(run).quantity}")]
+        criteria += [
+            above(label, number(run, "correlation", at=-1, norm=own), _ALIGNED),
+            replace(_leads(run), quantity=f"{name}: {_leads(run).quantity}"),
+        ]
     return Judgement(criteria, remark="The queries of W and KQ are drawn apart from the tokens, as published.")
 
 
@@ -180,7 +172,6 @@ def _leads(run: xarray.Dataset) -> Criterion:
 
 
 def _grows(run: xarray.Dataset) -> Criterion:
-    """Ask for weights that still grow."""
     steps = f"from step {int(run['since'])} to {int(run['until'])}"
     return above(f"p in ||{_MATRICES[run.attrs['run']]} Z|| ~ k^p {steps}", number(run, "growth"), AT_REST)
 
@@ -192,8 +183,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         figure = page.full(3.2)
         panels = figure.subplots(1, 3)
         draw_panels(panels, summaries)
-        step, probability = zip(*_PUBLISHED_PROBABILITY.items(), strict=True)
-        palette.published(panels[0], step, probability, "2308.16898")
+        palette.published(panels[0], [*_PUBLISHED_PROBABILITY], [*_PUBLISHED_PROBABILITY.values()], "2308.16898")
         for means in _PUBLISHED.values():
             palette.published(panels[1], _STEPS, [1 - mean for mean in means.values()], "2308.16898")
         panels[0].legend(loc="lower right")
@@ -208,5 +198,5 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
 
 
 EXPERIMENT = Experiment(
-    measure, claims=(_probability, _W, _KQ, _norm_of_W, _norm_of_KQ, _attention), estimate=estimate, draw=draw
+    compare, claims=(_probability, _W, _KQ, _norm_of_W, _norm_of_KQ, _attention), estimate=estimate, draw=draw
 )

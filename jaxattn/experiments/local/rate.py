@@ -105,10 +105,6 @@ _LOOKS = {
     "exact direction": ("exact direction, no penalty", palette.TEAL, "-"),
     "step k^-1/2": ("the same, step like $k^{-1/2}$", palette.WINE, "-."),
 }
-_REMARK = (
-    f"Geometric means over kept seeds. Exponents: fitted from step {_SINCE:,} on; level: between {_FALLING:g} and "
-    f"{-_FALLING:g}. $W_F$, $W_*$: the Frobenius and the nuclear SVM solution."
-)
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
@@ -121,14 +117,9 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
                 _curve(axes, form, run)
             if weights == "W":
                 _guide(axes, runs["exact direction"])
-            nearest = min(runs, key=lambda form: float(runs[form]["off"][-1]))
-            reached = page.power(float(runs[nearest]["off"][-1]))
-            axes.set(
-                title=f"{title}nearest at the end: {_LOOKS[nearest][0]}, {reached}",
-                xlabel="step",
-                xscale="log",
-                yscale="log",
-            )
+            reached, nearest = min((float(run["off"][-1]), _LOOKS[form][0]) for form, run in runs.items())
+            axes.set_title(f"{title}nearest at the end: {nearest}, {page.power(reached)}")
+            axes.set(xlabel="step", xscale="log", yscale="log")
             spread = Patch(facecolor=palette.GUIDE, alpha=0.2, label="10 % to 90 % of the seeds")
             axes.legend(handles=[*axes.get_legend_handles_labels()[0], spread], loc="lower left")
         figure.axes[0].set_ylabel("direction error, 1 - cos")
@@ -136,7 +127,12 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             f"$W$ converges to $W_F$ like $k^{{-2}}$: {judgements['rate:W'].verdict}; $(K, Q)$ converges to $W_*$ "
             f"without stalling: {judgements['rate:KQ'].verdict}"
         )
-        page.add_counts(figure, summaries, _REMARK)
+        page.add_counts(
+            figure,
+            summaries,
+            f"Geometric means over kept seeds. Exponents: fitted from step {_SINCE:,} on; level: between {_FALLING:g} "
+            f"and {-_FALLING:g}. $W_F$, $W_*$: the Frobenius and the nuclear SVM solution.",
+        )
     return figure
 
 

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from jaxattn import attention, svm
-from jaxattn.statistics import bootstrap, proportion, variables
+from jaxattn.statistics import bootstrap, variables
 from jaxattn.study.claims import TRAINED, Claim, Datasets, Experiment, Judgement, Judgements, Setting, Source, counts_of
 from jaxattn.study.claims.criteria import Number, Outcome, above, below
-from jaxattn.study.estimates import number
+from jaxattn.study.estimates import estimated, exact, number, quantiles, share
 from jaxattn.study.measuring.comparison import compare
 from jaxattn.study.measuring.growth import AT_REST, growth, lengths
 from jaxattn.study.settings.parameters import weights_of
@@ -38,8 +38,7 @@ _RULES = {
     "KQ": {"KQ": _PUBLISHED, "KQ, exact": _EXACT, "KQ, falling": _FALLING},
 }
 # Fixed beforehand: the correlation above which a direction counts as that of the ray, and the shares of seeds that
-# count as nearly all and as most. The mean correlation is not used: a few instances of tiny margin, for which 2,000
-# steps are only the beginning, move it to either side of 0.99 by chance.
+# count as nearly all and as most. A few instances of tiny margin move the mean correlation to either side by chance.
 _PARALLEL, _ALL, _MOST = 0.99, 0.95, 0.5
 # Fixed before training with steps that fall: a seed that is not parallel at the end still converges if 1 - cos fell to
 # this share of itself or less while the steps became ten times as many.
@@ -68,13 +67,12 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     """Choose the instance to draw, and estimate the final direction over all kept seeds.
 
     Returns:
-        For each run the measured dataset of the drawn seed, whose correlation with the Frobenius solution at the end of
-        training W by the published rule is the median, and over all kept seeds `final`, the mean correlation at the
-        last step, (norm,); `parallel`, the share of seeds above 0.99; `converges`, the share of those and of the seeds
-        whose 1 - cos still falls; `others`, the number of all other seeds, and `leaving`, of those of them whose second
-        singular value still grows relative to the first; `off_10`, `off_50` and `off_90`, quantiles of 1 - cos with the
-        run's own solution, (snapshot,); and what `growth.growth` returns. The attribute `rank` is the share of the
-        seeds whose final correlation is below that of the drawn seed.
+        For each run the measured dataset of the drawn seed, the median in the final correlation of W by the published
+        rule, and over all kept seeds `final`, the mean correlation at the last step, (norm,); `parallel`, the share of
+        seeds above 0.99; `converges`, the share of those and of the seeds whose 1 - cos still falls; `others`, the
+        number of all other seeds, and `leaving`, of those of them that `grows`; `off_10`, `off_50` and `off_90`,
+        quantiles of 1 - cos with the run's own solution, (snapshot,); and what `growth.growth` returns. The attribute
+        `rank` is the share of the seeds whose final correlation is below that of the drawn seed.
 
     Raises:
         ValueError: no seed was kept in all runs.
@@ -84,21 +82,23 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     drawn = int(seeds[(len(seeds) - 1) // 2])
     for k, (name, run) in enumerate(runs.items()):
         run_key = jax.random.fold_in(key, k)
-        correlation = run["correlation"].sel(norm=_NORMS[run.attrs["weights"]])
+        correlation = run["correlation"].sel(norm=_NORMS[run.attrs["weights"]], drop=True)
         final = correlation.isel(snapshot=-1, drop=True)
         before = correlation.sel(snapshot=run.attrs["steps"] / _SPAN, method="nearest", drop=True)
         parallel = final > _PARALLEL
-        falls = 1 - final <= _STILL * (1 - before)
-        converges = (parallel | falls).values
-        estimates = {
-            "final": (("norm",), bootstrap(run["correlation"].values[..., -1], run_key)),
-            "parallel": ((), proportion(parallel.values)),
-            "converges": ((), proportion(converges)),
-        }
-        quantiles = {f"off_{q}": (("snapshot",), np.quantile(1 - correlation, q / 100, axis=0)) for q in (10, 50, 90)}
-        counts = {"others": (~converges).sum(), "leaving": (~converges & run["grows"].values).sum()}
+        converges = parallel | (1 - final <= _STILL * (1 - before))
+        estimates = estimated(
+            run,
+            key,
+            parallel=share(parallel),
+            converges=share(converges),
+            off=quantiles(1 - correlation, 10, 50, 90),
+            others=exact((~converges).sum()),
+            leaving=exact((~converges & run["grows"]).sum()),
+        )
+        means = variables({"final": (("norm",), bootstrap(run["correlation"].values[..., -1], run_key))})
         outwards = growth(lengths(run), jax.random.fold_in(run_key, 1))
-        summary = run.sel(seed=drawn).assign(variables(estimates) | quantiles | counts).assign(outwards)
+        summary = run.sel(seed=drawn).assign(estimates).assign(means).assign(outwards)
         summaries[name] = summary.assign_attrs(rank=float((final < final.sel(seed=drawn)).mean()))
     return summaries
 
@@ -113,11 +113,7 @@ def _by_final_correlation(runs: Datasets) -> Int[np.ndarray, " seeds"]:
 
 
 def _judge(weights: str, runs: Datasets) -> Judgement:
-    """Most paths must end parallel to their rays by the published rule, nearly all converge along the exact direction.
-
-    The statement is about the limit, which the published rule does not reach: it makes few steps, and it stalls by
-    rounding. As corrected, nearly all paths of (K, Q) must converge with steps that fall.
-    """
+    """Most paths must end parallel by the published rule, which stalls; nearly all converge along the exact one."""
     finals: dict[str, Number] = {}
     motion, expected = [], {}
     for name, rule in _RULES[weights].items():
@@ -125,18 +121,17 @@ def _judge(weights: str, runs: Datasets) -> Judgement:
         finals |= {f"{name}: {norm} at {end}": number(run, "final", norm=norm) for norm in run["norm"].values}
         motion.append(_motion(run, _PATHS[weights], rule))
         expected[f"{name}: {_OWN[weights]} at {end}"] = 1.0
-    parallel = {f"{name}: share of seeds above {_PARALLEL}": number(runs[name], "parallel") for name in _RULES[weights]}
-    converges = {
-        f"{name}: share of seeds above {_PARALLEL} or whose 1 - cos still falls": number(runs[name], "converges")
-        for name in _RULES[weights]
-    }
-    (published, *_), (_, exact, *falling) = parallel.items(), converges.items()
+    above_it = f"share of seeds above {_PARALLEL}"
+    parallel = {f"{name}: {above_it}": number(runs[name], "parallel") for name in _RULES[weights]}
+    falls = f"{above_it} or whose 1 - cos still falls"
+    converges = {f"{name}: {falls}": number(runs[name], "converges") for name in _RULES[weights]}
+    (published, *_), (_, constant, *falling) = parallel.items(), converges.items()
     return Judgement(
-        [above(*published, _MOST), above(*exact, _ALL)],
-        [above(*share, _ALL) for share in falling],
+        [above(*published, _MOST), above(*constant, _ALL)],
+        [above(*of_run, _ALL) for of_run in falling],
         correction=" ".join(
-            f"with {_FALLING}: {share.mean:.1%} of the seeds converge, and {exact[1].mean:.1%} with a constant step."
-            for _, share in falling
+            f"with {_FALLING}: {value.mean:.1%} of the seeds converge, and {constant[1].mean:.1%} with a constant step."
+            for _, value in falling
         ),
         remark=f"1 - cos of a seed still falls if it is at most {_STILL:g} of what it was at a tenth of the steps. "
         + " ".join([*(_rest(runs[name], name) for name in _RULES[weights]), *motion]),
@@ -146,7 +141,6 @@ def _judge(weights: str, runs: Datasets) -> Judgement:
 
 
 def _rest(run: xarray.Dataset, name: str) -> str:
-    """Say what the seeds do that neither end parallel nor still approach their rays."""
     others, leaving = int(run["others"]), int(run["leaving"])
     if not others:
         return f"{name}: all seeds do one of both."
@@ -157,7 +151,6 @@ def _rest(run: xarray.Dataset, name: str) -> str:
 
 
 def _motion(run: xarray.Dataset, W: str, rule: str) -> str:
-    """Say whether the paths still move outwards at the end."""
     grows = number(run, "growth")
     motion = {
         Outcome.MET: "the paths no longer grow, so their direction is that of their end points",
@@ -224,7 +217,6 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
 
 
 def _key() -> list[Line2D]:
-    """Return what explains the marks and lines of the planes."""
     looks: dict[str, dict[str, Any]] = {}
     for i, (colour, marker, dashes) in enumerate(((palette.TEAL, "o", "-"), (palette.WINE, "s", "--")), start=1):
         looks[f"path of input {i}"] = {"color": colour, "linestyle": dashes}
@@ -248,7 +240,6 @@ def _paths(axes: Axes, letter: str, weights: str, run: xarray.Dataset) -> None:
 
 
 def _distances(axes: Axes, letter: str, weights: str, summaries: Datasets) -> None:
-    """Draw 1 - cos along the steps by every rule, and that of the drawn seed from both solutions."""
     shares = []
     for name, rule in _RULES[weights].items():
         # At size=small there are no falling steps.

@@ -21,15 +21,7 @@ _COVERED = "d >= max(T - 1, n)"
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Solve every problem in the Frobenius norm; feasibility does not depend on the norm.
-
-    Args:
-        record: of a `Drawing`.
-        solver: the norm's default if None.
-
-    Returns:
-        The dataset of `separation.separate`, of one norm.
-    """
+    """Solve every problem of a `Drawing` in the Frobenius norm, by `separate`: feasibility depends on no norm."""
     return separate(record, norms=(svm.frobenius,), solver=solver)
 
 
@@ -37,11 +29,10 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """Estimate the shares of feasible problems.
 
     Returns:
-        Over d the share of `feasible` problems with its interval; how many are certified `infeasible` and how many are
-        `undecided`; the largest `violation` of a constraint by a certified solution. `promised` is the share of
-        feasible problems in the dimensions that the theorem covers, if any were drawn, and `always` the smallest d from
-        which all are feasible, NaN if there is none. Attributes in addition: `seeds`, and `enough`, the dimension of
-        the theorem.
+        Over d the share of `feasible` problems; how many are certified `infeasible` and how many are `undecided`; the
+        largest `violation` of a constraint by a certified solution. `promised` is the share of feasible problems in the
+        dimensions that the theorem covers, if any were drawn, and `always` the smallest d from which all are feasible,
+        NaN if there is none. Attributes in addition: `seeds`, and `enough`, the dimension of the theorem.
     """
     of_norm, n, T = run.sel(norm="frobenius", drop=True), run.attrs["n"], run.attrs["T"]
     status, d, enough = of_norm["status"], run["d"].values, max(T - 1, n)
@@ -66,7 +57,6 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     "Any choice of tokens can be selected in problems in general position if d >= max(T - 1, n).",
 )
 def _theorem(runs: Datasets) -> Judgement:
-    """Every problem that the theorem covers must have a certified solution; one infeasible problem refutes it."""
     numbers, expected = {}, {}
     for name, run in runs.items():
         if "promised" in run:

@@ -8,7 +8,6 @@ import numpy as np
 import xarray
 from jaxtyping import PRNGKeyArray
 
-from jaxattn import svm
 from jaxattn.experiments.max_margin.separation import separate
 from jaxattn.study.claims import Claim, Datasets, Experiment, Judgement, Judgements, Needs, Setting, Source, too_few
 from jaxattn.study.claims.criteria import Number, below
@@ -18,25 +17,11 @@ from jaxattn.study.style.page import told
 from jaxattn.study.style.table import Table
 from jaxattn.svm import Status
 
-_SOURCE = Source("arXiv 2308.16898", "lemma on the rank of the SVM solutions", Setting.OURS)
 # This package's solver, and an external one that does not use the span of the queries.
 _OWN, _EXTERNAL = "n=3 T=8", "n=3 T=8 by CLARABEL"
 # Thresholds for rounding error, and for the accuracy of an external solution with a relative gap certified to 1e-8.
 _ROUNDING, _ACCURACY = 1e-13, 1e-6
 _PARTS = ("beyond", "outside")
-
-
-def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Solve every problem in both norms.
-
-    Args:
-        record: of a `Drawing`.
-        solver: for both norms; each norm's default if None.
-
-    Returns:
-        The dataset of `separation.separate`.
-    """
-    return separate(record, solver=solver)
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
@@ -75,7 +60,6 @@ def _summary(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def _judge(norm: str, runs: Datasets) -> Judgement:
-    """Both must be rounding error in every certified solution, and within the accuracy of external ones."""
     own, external = (runs[name].sel(norm=norm) for name in (_OWN, _EXTERNAL))
     n, d, solver = own.attrs["n"], int(own["d"]), external.attrs["solver"]
     labels = {"beyond": f"sigma_{n + 1}/sigma_1", "outside": "||W(I - P_Z)||_F/||W||_F"}
@@ -115,7 +99,7 @@ def _largest(run: xarray.Dataset, part: str) -> float:
 _CLAIMS = tuple(
     Claim(
         f"low-rank-lemma:{norm}",
-        _SOURCE,
+        Source("arXiv 2308.16898", "lemma on the rank of the SVM solutions", Setting.OURS),
         f"The {norm} solution has rank at most n, and its rows lie in the span of the queries.",
         partial(_judge, norm),
         # Those of the two solvers are counted differently.
@@ -159,4 +143,4 @@ def _row(run: xarray.Dataset, norm: str) -> tuple[str, ...]:
     )
 
 
-EXPERIMENT = Experiment(measure, claims=_CLAIMS, summarize=summarize, table=table)
+EXPERIMENT = Experiment(separate, claims=_CLAIMS, summarize=summarize, table=table)

@@ -20,25 +20,17 @@ _EVIDENCE = ("status", "unique", "primal", "dual", "gap", "violation", "iteratio
 
 
 def separate(
-    record: xarray.Dataset,
-    norms: Sequence[svm.Norm] = NORMS,
-    solver: svm.Solver | None = None,
+    record: xarray.Dataset, norms: Sequence[svm.Norm] = NORMS, solver: svm.Solver | None = None
 ) -> xarray.Dataset:
-    """Solve, for every seed and dimension, the Att-SVM that selects the recorded tokens.
+    """Solve, for every seed and dimension of a `Drawing`, the Att-SVM that selects the recorded tokens.
 
-    A problem counts as kept if the solution in every norm is certified optimal; the attributes `attempted`, `kept`,
-    `infeasible` and `unsolved` count problems by reason, and `doubted` the kept ones whose solution is not known to be
-    unique. A solver's proposal for an unsolved problem stays in the dataset, so that inexact solvers can be examined.
-
-    Args:
-        record: of a `Drawing`.
-        norms: of the max-margin problems.
-        solver: for all norms; each norm's default if None.
+    A problem counts as kept if the solution in every norm is certified optimal. A solver's proposal for an unsolved
+    problem stays in the dataset, so that inexact solvers can be examined.
 
     Returns:
         A dataset with axes `seed`, `d` and `norm`: status and certificates, the solutions with their singular values
-        and ranks, and the queries. Attributes in addition: the sizes `n` and `T`, and the name of the `solver` if one
-        was given, else "".
+        and ranks, and the queries. Attributes in addition to the counts: the sizes `n` and `T`, and the name of the
+        `solver` if one was given, else "".
     """
     arrays = {name: record[name].values for name in ("X", "Z", "Y", "v")}
     seeds, dimensions, n, T = arrays["X"].shape[:4]
@@ -49,15 +41,15 @@ def separate(
         lambda *leaves: np.stack([leaf.reshape(seeds, dimensions, *leaf.shape[1:]) for leaf in leaves], axis=2),
         *solutions,
     )
-    values = np.linalg.svd(solution.W, compute_uv=False)
+    values, axes = np.linalg.svd(solution.W, compute_uv=False), ("seed", "d", "norm")
     optimal = (solution.status == svm.Status.OPTIMAL).all(axis=2)
     infeasible = (solution.status == svm.Status.INFEASIBLE).any(axis=2)
     return xarray.Dataset(
         data_vars={
-            **{name: (("seed", "d", "norm"), getattr(solution, name)) for name in _EVIDENCE},
-            "W_svm": (("seed", "d", "norm", "feature", "query_feature"), solution.W),
-            "singular_values": (("seed", "d", "norm", "direction"), values),
-            "rank": (("seed", "d", "norm"), metrics.rank_of(values)),
+            **{name: (axes, getattr(solution, name)) for name in _EVIDENCE},
+            "W_svm": ((*axes, "feature", "query_feature"), solution.W),
+            "singular_values": ((*axes, "direction"), values),
+            "rank": (axes, metrics.rank_of(values)),
             "Z": (("seed", "d", "input", "query_feature"), arrays["Z"]),
         },
         coords={
@@ -76,5 +68,4 @@ def separate(
 
 
 def _joined(array: Any) -> Any:
-    """Join the first two axes."""
     return array.reshape(-1, *array.shape[2:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, product, starmap
 from typing import Any
 
 import jax
@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 
 from jaxattn import svm
 from jaxattn.experiments.several_tokens import screening
-from jaxattn.experiments.several_tokens.alignment import PARTS, counts_of_part, number_or_nan
-from jaxattn.experiments.several_tokens.prediction import KINDS, held_against, predict
+from jaxattn.experiments.several_tokens.descriptions import KINDS, held_against, predict
+from jaxattn.experiments.several_tokens.limit import PARTS, counts_of_part, number_or_nan
 from jaxattn.statistics import proportion
 from jaxattn.study.claims import EXCLUDED, TRAINED, Datasets, Experiment, Judgement, Judgements, Setting, Source, claim
 from jaxattn.study.claims.counts import total
@@ -25,7 +25,6 @@ from jaxattn.study.claims.criteria import Criterion, Number, above, between
 from jaxattn.study.estimates import number
 from jaxattn.study.style import page, palette
 
-# The paper draws no figure of it.
 _SOURCE = Source("arXiv 2308.16898", "finite part of the multi-token limit (eq. 9)", Setting.OURS)
 _HEADS = {"quadratic": "h(x) = v . x - lambda ||x||^2", "ReLU": "a ReLU head"}
 # A ratio has settled if its logarithm changes by less than the first in the second half of training. A line agrees
@@ -41,22 +40,17 @@ _WITH, _ALONE = ("slope", "intercept", "rms", "determined", "not unique", "settl
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Compare the ratios inside every set of several tokens with those of the best distribution on the set.
 
-    W_fin is defined by the ratios at the end of descent, and so has them by construction. What predicts them without
-    the run is the best distribution on the selected tokens (`prediction`), if it is unique.
-
-    Args:
-        record: of a `Screening` with the head `mlp`, or `Quadratic` with the setting `head.penalty` on orthonormal
-            tokens.
-        solver: of W_mm and W_fin; the default of the Frobenius norm if None.
+    The record is of a `Screening` with the head `mlp`, or `Quadratic` with the setting `head.penalty` on orthonormal
+    tokens.
 
     Returns:
         Three axes. `mixed`: the inputs that select several tokens, with `kind`, an index into KINDS, and `drift`, the
         largest change of a log ratio in the second half of training. `pair`: for inputs of the first kind, every other
         token of the set paired with the first, with the log ratios `predicted` and `descended`. `whole`: the runs whose
-        sets are all of the first kind and whose solutions are found, with 1 - cos to W_SVMeq, its finite part `fitted`
-        to the run or `foretold` (predicted). `seed` on each axis, with the prefix `pair_` or `whole_`, is the run;
-        likewise `published` and `every`, whether it is in that part of `screening.attempts`. The counts of these are
-        attributes, the second with a prefix.
+        sets are all of the first kind and whose solutions are found, with `fitted` and `foretold` of
+        `descriptions.held_against`. `seed` on each axis, with the prefix `pair_` or `whole_`, is the run; likewise
+        `published` and `every`, whether it is in that part of `screening.attempts`. The counts of the second have a
+        prefix.
     """
     runs, penalty = screening.runs_of(record), record.attrs.get("head.penalty")
     further = {"labels": screening.labels_of_one_kind(runs)} if penalty is None else {}
@@ -76,25 +70,23 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         predicted = _relative(np.log(best), reference)
     pairs = selected & (several & (kind == 0))[..., None] & (np.arange(selected.shape[2]) != reference)
 
-    arrays = {
-        "mixed": {"seed": seeds[np.nonzero(several)[0]], "kind": kind[several], "drift": drift[several]},
-        "pair": {
-            "pair_seed": seeds[np.nonzero(pairs)[0]],
-            "predicted": predicted[pairs],
-            "descended": last[pairs],
+    found = xarray.Dataset(
+        {
+            "seed": ("mixed", seeds[np.nonzero(several)[0]]),
+            "kind": ("mixed", kind[several]),
+            "drift": ("mixed", drift[several]),
+            "pair_seed": ("pair", seeds[np.nonzero(pairs)[0]]),
+            "predicted": ("pair", predicted[pairs]),
+            "descended": ("pair", last[pairs]),
+            **against.drop_vars("several"),
         },
-        "whole": {name: against[name].values for name in ("whole_seed", "fitted", "foretold")},
-    }
-    for axis, prefix in (("mixed", ""), ("pair", "pair_"), ("whole", "whole_")):
-        of = arrays[axis][f"{prefix}seed"]
-        arrays[axis] |= {f"{prefix}{part}": screening.kept_of(of, reason) for part, reason in parts.items()}
-    counts = screening.counts(parts["published"], EXCLUDED)
-    of_every = {f"every_{name}": count for name, count in screening.counts(parts["every"]).items()}
-    return xarray.Dataset(
-        {name: ((axis,), values) for axis, own in arrays.items() for name, values in own.items()},
         {"snapshot": runs.steps},
-        counts | of_every,
     )
+    for (part, reason), prefix in product(parts.items(), ("", "pair_", "whole_")):
+        of = found[f"{prefix}seed"]
+        found[f"{prefix}{part}"] = of.copy(data=screening.kept_of(of.values, reason))
+    of_every = {f"every_{name}": count for name, count in screening.counts(parts["every"]).items()}
+    return found.assign_attrs(screening.counts(parts["published"], EXCLUDED) | of_every)
 
 
 def _relative(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
@@ -110,12 +102,9 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
         suffix `, no selection`: kinds and pairs, the line, and shares of the inputs, with their intervals. The
         attribute `of_runs` has the counts of each run.
     """
-    by_head = {
-        "quadratic": {name: run for name, run in runs.items() if "head.penalty" in run.attrs},
-        "ReLU": {name: run for name, run in runs.items() if "head.penalty" not in run.attrs},
-    }
     summaries = {}
-    for k, (head, own) in enumerate(by_head.items()):
+    for k, head in enumerate(_HEADS):
+        own = {name: run for name, run in runs.items() if ("head.penalty" in run.attrs) == (head == "quadratic")}
         for part, suffix in PARTS.items():
             summary = _summary(list(own.values()), part, jax.random.fold_in(key, k))
             counts = {f"{name}{suffix}": counts_of_part(run, part) for name, run in own.items()}
@@ -124,21 +113,19 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
 
 
 def _summary(runs: list[xarray.Dataset], part: str, key: PRNGKeyArray) -> xarray.Dataset:
-    """Join the runs of one part under one head."""
     own = [
         run.isel(mixed=run[part].values, pair=run[f"pair_{part}"].values, whole=run[f"whole_{part}"].values)
         for run in runs
     ]
-    axes = {"kind": "mixed", "drift": "mixed", "predicted": "pair", "descended": "pair", "pair_seed": "pair"}
-    axes |= {"fitted": "whole", "foretold": "whole"}
-    joined = {name: np.concatenate([run[name].values for run in own]) for name in axes}
-    summary = xarray.Dataset({name: ((axes[name],), joined[name]) for name in ("kind", "predicted", "descended")})
+    names = ("kind", "drift", "predicted", "descended", "pair_seed", "fitted", "foretold")
+    joined = {name: np.concatenate([run[name].values for run in own]) for name in names}
+    kind, drift = joined["kind"], joined["drift"]
+    summary = xarray.Dataset({"kind": ("mixed", kind)} | {name: ("pair", joined[name]) for name in names[2:4]})
     estimates: dict[str, Sequence[Any]] = {}
     # The published selection may keep none of a few seeds.
-    if len(joined["kind"]):
-        summary["drift"] = float(np.median(joined["drift"]))
-        shares = {"determined": joined["kind"] == 0, "not unique": joined["kind"] == 2}
-        shares["settled"] = joined["drift"] < _SETTLED
+    if len(kind):
+        summary["drift"] = float(np.median(drift))
+        shares = {"determined": kind == 0, "not unique": kind == 2, "settled": drift < _SETTLED}
         estimates = {name: proportion(hits)[:3] for name, hits in shares.items()}
     # A seed is a different instance in every run.
     run_of_pair = np.concatenate([np.full(run.sizes["pair"], k) for k, run in enumerate(own)])
@@ -152,7 +139,7 @@ def _summary(runs: list[xarray.Dataset], part: str, key: PRNGKeyArray) -> xarray
         summary[name] = joined[name].mean()
     counts = [counts_of_part(run, part) for run in runs]
     sums = {name: sum(count[name] for count in counts) for name in counts[0]}
-    return summary.assign_attrs(sums | {"steps": runs[0].attrs["steps"]})
+    return summary.assign_attrs(sums, steps=runs[0].attrs["steps"])
 
 
 def _line(
@@ -171,7 +158,6 @@ def _line(
 
 
 def _judge(head: str, runs: Datasets) -> Judgement:
-    """For nearly all inputs the ratios must settle and the best distribution be unique, and its ratios be found."""
     own = {f"{head}{suffix}": runs[f"{head}{suffix}"] for suffix in PARTS.values()}
     numbers: dict[str, Number | float] = {}
     for name, run in own.items():
@@ -182,7 +168,6 @@ def _judge(head: str, runs: Datasets) -> Judgement:
         "at the end of descent to those of the best distribution. A token that the best distribution on the set leaves "
         "out has no finite ratio: such a set, of the tokens before a gap of 1e-3 at the last step, is not final. "
     )
-    criteria = [_criteria(name, run) for name, run in own.items()]
     not_unique = [number_or_nan(run, "not unique").mean for run in own.values()]
     if any(share > 1 - _NEARLY_ALL for share in not_unique):
         shares = " and ".join(f"{share:.0%}" for share in not_unique)
@@ -193,7 +178,7 @@ def _judge(head: str, runs: Datasets) -> Judgement:
         )
     has_lines = all("slope" in run for run in own.values())
     return Judgement(
-        list(chain(*criteria)),
+        list(chain(*starmap(_criteria, own.items()))),
         remark=f"{remark}Settled: no log ratio of the input changes by {_SETTLED} or more in the second half of "
         "training. Drift: the median change. Fitted and foretold: mean 1 - cos of W with W_SVMeq, with the finite part "
         "fitted to W or predicted, over runs whose sets are all determined.",
@@ -260,12 +245,11 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             axes.set(title=f"({letter}) {_WRITTEN[head]}: {settled} of inputs settle", xlabel="log ratio predicted")
         panels[0].set_ylabel("log ratio at the end of descent")
         _bars(kinds, summaries)
-        page.note(figure, " ".join([*map(_kept, PARTS, [summaries] * len(PARTS)), _RATIOS]))
+        page.note(figure, " ".join([*(_kept(part, summaries) for part in PARTS), _RATIOS]))
     return figure
 
 
 def _kept(part: str, summaries: Datasets) -> str:
-    """Say in words how many runs of one part are kept, and which shares are excluded for which reason."""
     counts = total({head: summaries[f"{head}{PARTS[part]}"] for head in _HEADS})
     excluded = ", ".join(
         f"{counts[reason] / counts['attempted']:.0%} {words}" for reason, words in _WORDS.items() if counts.get(reason)
@@ -281,9 +265,8 @@ def _scatter(axes: Axes, parts: Datasets, limit: float) -> None:
     corners = ((0.03, 0.98, "left", "top"), (0.97, 0.02, "right", "bottom"))
     for (part, (colour, label, _)), (x, y, ha, va) in zip(_LOOKS.items(), corners, strict=True):
         run = parts[part]
-        fit = "too few for a line"
-        if "slope" in run:
-            fit = f"slope {float(run['slope']):.3f}, rms {float(run['rms']):.2f}"
+        has_line = "slope" in run
+        fit = f"slope {float(run['slope']):.3f}, rms {float(run['rms']):.2f}" if has_line else "too few for a line"
         look = {"color": colour, "fontsize": page.SMALLEST, "transform": axes.transAxes}
         axes.text(x, y, f"{label}:\n{fit}", ha=ha, va=va, multialignment="left", **look)
     axes.set(xlim=(-limit, limit), ylim=(-limit, limit))

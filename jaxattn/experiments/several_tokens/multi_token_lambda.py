@@ -14,42 +14,29 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn import svm
-from jaxattn.experiments.several_tokens import descriptions, limit, screening, stationary
-from jaxattn.experiments.several_tokens.alignment import FITTED, IDENTITY, LOOKS, RANKED, ROUNDING, ahead, number_or_nan
-from jaxattn.experiments.several_tokens.prediction import held_against
+from jaxattn.experiments.several_tokens import limit, screening, stationary
+from jaxattn.experiments.several_tokens.descriptions import described
+from jaxattn.experiments.several_tokens.limit import FITTED, IDENTITY, LOOKS, RANKED, ROUNDING, ahead, number_or_nan
 from jaxattn.statistics import LEAST_SEEDS, Estimate, bootstrap, derive_key, variables
-from jaxattn.study.claims import (
-    EXCLUDED,
-    TRAINED,
-    Datasets,
-    Experiment,
-    Judgement,
-    Judgements,
-    Setting,
-    Source,
-    claim,
-    total,
-)
+from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Setting, Source, claim
+from jaxattn.study.claims.counts import EXCLUDED, total
 from jaxattn.study.claims.criteria import Criterion, Number, above
 from jaxattn.study.estimates import number
 from jaxattn.study.style import labels, page, palette
 
 # The sizes of the published figure are not known to us.
 _SOURCE = Source("arXiv 2308.16898", "multi-token figure over lambda", Setting.PROXY)
-_HEAD = "h(x) = v . x - lambda ||x||^2"
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Count the tokens that every run selects, and describe the runs that mask some.
 
-    Args:
-        record: of a `Screening` with a `Quadratic` head on orthonormal tokens, its lambda the setting `head.penalty`.
-        solver: of all problems; the default of the Frobenius norm if None.
+    The record is of a `Screening` with a `Quadratic` head, its lambda the setting `head.penalty`.
 
     Returns:
         With an axis `attempt`: `tokens`, the mean number selected per input; `best`, the number that the best attention
-        of each input mixes; `diverged`. With an axis `seed`: `off` and `size` of `descriptions.compared`; with an axis
-        `whole` what `prediction.held_against` returns. The counts are attributes.
+        of each input mixes; `diverged`. With the axes `seed` and `whole` what `descriptions.described` returns, without
+        the selected tokens.
 
     Raises:
         ValueError: tokens that are not orthonormal.
@@ -57,18 +44,17 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     runs, penalty = screening.runs_of(record), float(record.attrs["head.penalty"])
     reason = screening.unselected(runs)
     seeds = np.flatnonzero(reason < 0)
-    compared = descriptions.compared(runs, seeds, solver)
-    against, failed = held_against(runs, seeds, penalty, solver)
-    failed = np.where(compared["reason"].values < 0, failed, compared["reason"].values)
-    reason[seeds] = failed
+    kept, reason[seeds] = described(runs, seeds, penalty, solver)
     best, _ = stationary.quadratic(runs.problems, penalty, np.ones(runs.logits[:, -1].shape, bool))
-    joined = compared[["off", "size"]].merge(against.assign_coords(seed=seeds))
-    kept = joined.isel(seed=failed < 0, whole=np.isin(joined["whole_seed"].values, seeds[failed < 0]))
-    return kept.assign(
-        tokens=(("attempt",), screening.selected_sets(runs).sum(axis=2).mean(axis=1)),
-        best=(("attempt",), (best > 0).sum(axis=2).mean(axis=1)),
-        diverged=(("attempt",), reason == EXCLUDED.index("diverged")),
-    ).assign_attrs(screening.counts(reason))
+    return (
+        kept.drop_vars("selected")
+        .assign(
+            tokens=(("attempt",), screening.selected_sets(runs).sum(axis=2).mean(axis=1)),
+            best=(("attempt",), (best > 0).sum(axis=2).mean(axis=1)),
+            diverged=(("attempt",), reason == EXCLUDED.index("diverged")),
+        )
+        .assign_attrs(screening.counts(reason))
+    )
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
@@ -76,7 +62,7 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
 
     Returns:
         For each run its means with intervals: `tokens`, `best`, and `off` at the end; `order`, the distance of W_1token
-        from W minus that of W_mm; `ahead`, of `alignment.ahead`; what `limit.estimates` returns; and `rise`, the
+        from W minus that of W_mm; `ahead`, of `limit.ahead`; what `limit.estimates` returns; and `rise`, the
         increase in selected tokens from the previous lambda. The attributes `several` and `determined` count the seeds
         that select several tokens, and those whose finite part is predicted.
     """
@@ -109,7 +95,6 @@ def _summary(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 @claim("multi-token-lambda:tokens", _SOURCE, "The larger lambda is, the more tokens descent selects.", needs=TRAINED)
 def _tokens(runs: Datasets) -> Judgement:
-    """The number of selected tokens must increase from each lambda to the next."""
     return Judgement(
         [
             above(f"tokens for {larger} minus tokens for {smaller}", number(runs[larger], "rise"), ROUNDING)
@@ -132,7 +117,6 @@ def _tokens(runs: Datasets) -> Judgement:
     needs=TRAINED,
 )
 def _order(runs: Datasets) -> Judgement:
-    """For every lambda that mixes tokens, W_mm must not be nearer to W than W_SVMeq with the predicted W_fin."""
     mixing = {name: run for name, run in runs.items() if run.attrs["several"]}
     determined, several = (sum(run.attrs[name] for run in mixing.values()) for name in ("determined", "several"))
     nearer = [name for name, run in mixing.items() if number(run, "order").low >= -ROUNDING]
@@ -145,7 +129,7 @@ def _order(runs: Datasets) -> Judgement:
         for name, run in mixing.items()
     ]
     return Judgement(
-        stated or [Criterion("runs that select several tokens", Number.exact(math.nan))],
+        stated or [limit.NONE_SELECTS],
         remark=f"The numbers are 1 - cos at the end. {IDENTITY} What is judged is W_SVMeq with the predicted W_fin, "
         f"that of the best distributions on the selected sets, in the {determined} of {several} runs that select "
         f"several tokens and whose problem determines this W_fin. W_mm is nearer than W_1token for {len(nearer)} of "
@@ -156,13 +140,6 @@ def _order(runs: Datasets) -> Judgement:
             for solution in RANKED
         },
     )
-
-
-_NORM = claim("multi-token-lambda:norm", limit.SOURCE, limit.NORM.format(_HEAD), TRAINED)(limit.judge_norm)
-_DIRECTION = claim("multi-token-lambda:direction", limit.SOURCE, limit.DIRECTION.format(_HEAD), TRAINED)(
-    limit.judge_direction
-)
-_FORM = claim("multi-token-lambda:form", limit.SOURCE, limit.FORM.format(_HEAD), TRAINED)(limit.judge_form)
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
@@ -226,4 +203,5 @@ def _break(axes: Axes) -> None:
     axes.plot([0.45, 0.55], [0, 0], transform=axes.get_xaxis_transform(), clip_on=False, markeredgewidth=0.8, **slash)
 
 
-EXPERIMENT = Experiment(measure, claims=(_tokens, _order, _NORM, _DIRECTION, _FORM), summarize=summarize, draw=draw)
+_LIMIT = limit.claims("multi-token-lambda", "h(x) = v . x - lambda ||x||^2")
+EXPERIMENT = Experiment(measure, claims=(_tokens, _order, *_LIMIT), summarize=summarize, draw=draw)

@@ -21,15 +21,7 @@ SEEDS = 500
 
 
 class Runs(NamedTuple):
-    """The runs of a `Screening`, all with a leading axis of seeds.
-
-    Attributes:
-        problems: X, Z, Y and v.
-        W: final weights, (seeds, d, d).
-        logits: at the snapshots, (seeds, snapshots, n, T).
-        size: Frobenius norm of W at the snapshots, (seeds, snapshots).
-        steps: of the snapshots.
-    """
+    """Runs of a `Screening`: final weights W, and at the snapshots the steps, logits, and `size`, the norm of W."""
 
     problems: Problem
     W: Float[np.ndarray, "seeds d d"]
@@ -56,17 +48,11 @@ def labels_of_one_kind(runs: Runs) -> Bool[np.ndarray, " seeds"]:
     return (np.asarray(runs.problems.Y) == 1).all(axis=1)
 
 
-def probabilities(runs: Runs) -> Float[np.ndarray, "seeds n T"]:
-    """Return the attention at the last snapshot; NaN where a run diverged."""
-    return softmax(runs.logits[:, -1], axis=-1)
-
-
 def selected_sets(runs: Runs) -> Bool[np.ndarray, "seeds n T"]:
     """Return the tokens that each run selects: those before the first gap.
 
-    A gap is where, in decreasing order, a probability is at most 1e-3 of the previous one; without a gap all tokens are
-    selected. For a run that `published` keeps, these are the published sets, the tokens with a probability of at least
-    1e-3.
+    A gap is where, in decreasing order, a probability is at most 1e-3 of the previous one. For a run that `published`
+    keeps, these are the published sets, the tokens with a probability of at least 1e-3.
     """
     falling = np.argsort(-runs.logits[:, -1], axis=-1)
     ordered = np.take_along_axis(runs.logits[:, -1], falling, axis=-1)
@@ -82,19 +68,16 @@ def published(runs: Runs, **further: Bool[np.ndarray, " seeds"]) -> Int[np.ndarr
 
     The reasons are, in this order: "diverged"; those in `further`; "ambiguous", a probability in (1e-6, 1e-3];
     "finite", no probability of at most 1e-6, so that nothing shows that W grows.
-
-    Args:
-        runs: of a record.
-        further: by the name of a reason, the runs that it excludes.
     """
-    s = probabilities(runs)
-    conditions = {
-        "diverged": ~finite_seeds(runs.W),
-        **further,
-        "ambiguous": ((s > MASKED) & (s <= SELECTED)).any(axis=(1, 2)),
-        "finite": (s > MASKED).all(axis=(1, 2)),
-    }
-    return first_reason(conditions)
+    s = softmax(runs.logits[:, -1], axis=-1)
+    return first_reason(
+        {
+            "diverged": ~finite_seeds(runs.W),
+            **further,
+            "ambiguous": ((s > MASKED) & (s <= SELECTED)).any(axis=(1, 2)),
+            "finite": (s > MASKED).all(axis=(1, 2)),
+        }
+    )
 
 
 def unselected(runs: Runs) -> Int[np.ndarray, " seeds"]:
@@ -122,9 +105,8 @@ def kept_of(seeds: Int[np.ndarray, " kept"], reason: Int[np.ndarray, " attempts"
 
 def first_reason(conditions: dict[str, Bool[np.ndarray, " seeds"]]) -> Int[np.ndarray, " seeds"]:
     """Return the first reason that applies to each run, an index into `claims.EXCLUDED`, or -1 if none does."""
-    places = np.array([EXCLUDED.index(name) for name in conditions])
-    holds = np.stack(list(conditions.values()))
-    return np.where(holds.any(axis=0), places[holds.argmax(axis=0)], -1)
+    holds = list(conditions.values())
+    return np.select(holds, [EXCLUDED.index(name) for name in conditions], -1)
 
 
 def counts(

@@ -26,13 +26,7 @@ def quadratic(
     With orthonormal tokens `h(X^T s) = <X v, s> - penalty ||s||^2`, so that s is the point of the simplex nearest to `X
     v / (2 penalty)`.
 
-    Args:
-        problems: with a leading axis of seeds.
-        penalty: of the head.
-        allowed: tokens, at least one in every input.
-
-    Returns:
-        The distributions, and whether each is the unique best one.
+    At least one token of every input must be allowed. Also returned is whether each distribution is the unique best.
 
     Raises:
         ValueError: tokens that are not orthonormal, or a label of -1.
@@ -64,14 +58,8 @@ def relu(
 
     h is convex and linear between its kinks. For a label +1 the best is its maximum, which is at one token; for a label
     -1 it is its minimum, at an intersection of kinks and faces of the simplex, all of which are tried. Where all units
-    can be off at once, the head is flat, and the best distribution is not unique.
-
-    Args:
-        problems: with a leading axis of seeds.
-        allowed: tokens, at least one in every input.
-
-    Returns:
-        The distributions, and whether each is the unique best one.
+    can be off at once, the head is flat, and the best distribution is not unique. Arguments and results are those of
+    `quadratic`.
     """
     X, V, Y = np.asarray(problems.X), np.asarray(problems.v), np.asarray(problems.Y)
     heads.check("mlp", V.shape[1:], axes=2)

@@ -1,6 +1,5 @@
 """Synthetic measurements of descent on (K, Q) without a penalty, its exponents, and what is measured of a solution."""
 
-import functools
 import itertools
 
 import jax
@@ -9,14 +8,15 @@ import numpy as np
 import pytest
 import xarray
 
-from jaxattn import data, descent, initial, metrics, svm, tokens
+from jaxattn import descent, metrics, svm, tokens
 from jaxattn.attention import Factored
 from jaxattn.experiments.local.kq_limit import EXPERIMENT
-from jaxattn.experiments.local.kq_limit.remains import remaining
+from jaxattn.experiments.local.kq_limit.measure import remaining
 from jaxattn.study.claims import not_a_number
 from jaxattn.study.settings import schedule
-from tests.instances import T, d, n
-from tests.recorded import problem_of, recorded
+from tests.experiments.local.test_limits import short
+from tests.instances import d
+from tests.recorded import problem_of
 
 STEPS, SEEDS = np.array(schedule.Logarithmically(8)(200_000)), 20
 VERDICTS = {
@@ -31,12 +31,10 @@ def measured():
 
     K and Q turn on with a constant step.
     """
-    runs = {"as published": run("constant step", "separate norms")}
-    for step, norm in itertools.product(
-        ("constant step", "step k^-1/2", "step / norm"), ("separate norms", "joint norm")
-    ):
-        runs |= {f"{step}, {norm}, c = {c}": run(step, norm) for c in (1, 3)}
-    return runs
+    steps, norms = ("constant step", "step k^-1/2", "step / norm"), ("separate norms", "joint norm")
+    kinds = itertools.product(steps, norms, (1, 3))
+    runs = {f"{step}, {norm}, c = {c}": run(step, norm) for step, norm, c in kinds}
+    return {"as published": run("constant step", "separate norms")} | runs
 
 
 def run(step, norm):
@@ -45,13 +43,13 @@ def run(step, norm):
     spread = np.linspace(0.9, 1.1, SEEDS)
     off = np.full(STEPS.shape, 6e-3) if is_constant else np.minimum(1, 10.0 / STEPS)
     balance = 1.3 if is_constant and norm == "separate norms" else 1.001
-    along = ("seed", "norm", "snapshot")
+    along, flat = ("seed", "norm", "snapshot"), np.ones((2, STEPS.size))
     return xarray.Dataset(
         {
-            "off": (along, np.multiply.outer(spread, np.tile(off, (2, 1)))),
-            "margin_ratio": (along, 1 - 0.001 * np.multiply.outer(spread, np.ones((2, STEPS.size)))),
+            "off": (along, np.multiply.outer(spread, off * flat)),
+            "margin_ratio": (along, 1 - 0.001 * np.multiply.outer(spread, flat)),
             "size": (("seed", "snapshot"), np.tile(STEPS ** (2.0 if is_constant else 1.0), (SEEDS, 1))),
-            "balance": (("seed", "snapshot"), np.multiply.outer(0.999 + spread / 1000, balance * np.ones(STEPS.size))),
+            "balance": (("seed", "snapshot"), np.outer(0.999 + spread / 1000, balance * flat[0])),
             "turned": (("seed", "decade"), np.outer(spread, [1e-3, 1e-3 if is_constant else 1e-4])),
             "room": (("seed",), spread / 2),
             "complementarity": (("seed",), spread[::-1] / 2),
@@ -82,10 +80,7 @@ def test_the_share_that_remains_in_the_limit_is_that_of_the_constant(share):
 
 @pytest.mark.slow
 def test_a_run_is_measured_with_how_clear_cut_its_solution_is(tmp_path):
-    law, start = functools.partial(data.sphere, n=n, T=T, d=d), functools.partial(initial.factored, m=d)
-    rule = descent.falling(descent.exact_normalized_gd(1.0, penalty=0.0))
-    size = {"seeds": 5, "steps": 50, "snapshots": schedule.Logarithmically(2), "record_every": 10}
-    record = recorded(tmp_path, law, start, rule, **size)
+    record = short(tmp_path, d, descent.falling(descent.exact_normalized_gd(1.0, penalty=0.0)))
     one = EXPERIMENT.measure(record)
     assert not_a_number({"KQ": one}) == ""
     early = int(np.abs(np.log(record["snapshot"].values / 5)).argmin())

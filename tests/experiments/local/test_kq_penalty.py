@@ -23,34 +23,25 @@ VERDICTS = {
 def measured():
     """Distances fall with the penalty as on the regularization path; the published run oscillates about its point."""
     runs = {}
-    for label, optimizer in (("separate norms", "exact_gd"), ("joint norm", "joint_gd")):
-        for penalty in PENALTIES:
-            runs[f"{label}, penalty {penalty:g}"] = run(penalty, along_the_path(penalty), optimizer)
-    runs["as published"] = run(PUBLISHED, 2e-3, "normalized_gd")
-    runs["published rule, penalty 0"] = run(0.0, 0.5, "normalized_gd")
-    for penalty in (0.0, 1e-16):
-        runs[f"small start, penalty {penalty:g}"] = run(penalty, along_the_path(penalty), small=True)
-    falling = run(PUBLISHED, 2e-3, "falling_gd", level=0.01)
-    falling.attrs["optimizer.optimizer.penalty"] = falling.attrs.pop("optimizer.penalty")
-    return runs | {"decreasing steps": falling}
+    for label, penalties in (("separate norms", PENALTIES), ("joint norm", PENALTIES), ("small start", (0.0, 1e-16))):
+        for penalty in penalties:
+            # As the regularization path.
+            off = 3 / np.log(penalty) ** 2 if penalty else 6e-3
+            runs[f"{label}, penalty {penalty:g}"] = run(penalty, off)
+    runs["as published"] = run(PUBLISHED, 2e-3)
+    runs["published rule, penalty 0"] = run(0.0, 0.5)
+    return runs | {"decreasing steps": run(PUBLISHED, 2e-3, level=0.01)}
 
 
-def along_the_path(penalty):
-    """The distance of the regularization path from the solution at a penalty."""
-    return 3 / np.log(penalty) ** 2 if penalty else 6e-3
-
-
-def run(penalty, off, optimizer="exact_gd", level=0.4, small=False):
+def run(penalty, off, level=0.4):
     """A run at this distance from both solutions, and with this residual, with a spread over seeds."""
     spread = np.resize([0.95, 1 / 0.95], SEEDS)
-    variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {
-        "off": (("seed", "norm", "snapshot"), off * np.ones((SEEDS, 2, 3)) * spread[:, None, None])
-    }
-    if penalty:
-        variables["residual"] = (("seed",), level * spread)
-    attrs = {"optimizer": optimizer, "optimizer.penalty": penalty, "steps": 10_000, "attempted": SEEDS, "kept": SEEDS}
-    coordinates = {"seed": np.arange(SEEDS), "norm": np.array(["frobenius", "nuclear"], object), "snapshot": STEPS}
-    return xarray.Dataset(variables, coordinates, attrs | ({"weights.scale": 0.01} if small else {}))
+    one = xarray.Dataset(
+        {"off": (("seed", "norm", "snapshot"), off * np.ones((SEEDS, 2, 3)) * spread[:, None, None])},
+        {"seed": np.arange(SEEDS), "norm": np.array(["frobenius", "nuclear"], object), "snapshot": STEPS},
+        {"steps": 10_000, "attempted": SEEDS, "kept": SEEDS},
+    )
+    return one.assign(residual=("seed", level * spread)) if penalty else one
 
 
 def test_ratios_are_geometric_means_over_the_seeds_that_both_runs_kept():

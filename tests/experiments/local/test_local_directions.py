@@ -67,16 +67,11 @@ def test_too_few_problems_decide_nothing():
     assert "7 kept seeds are too few" in EXPERIMENT.claims[0].judge(summaries).note
 
 
-RULE = descent.normalized_gd(0.1, 0.0, 0.0)
+LAW, START, RULE = data.Spheres(n=2, T=3, d=[3, 2]), Along(RADII), descent.normalized_gd(0.1, 0.0, 0.0)
 
 
-LAW = data.Spheres(n=2, T=3, d=[3, 2])
-
-
-def setting(**changes):
-    fields: dict[str, Any] = {"law": LAW, "initial": Along(RADII), "optimizer": RULE}
-    fields |= {"loss": losses.logistic, "head": heads.linear, "seeds": 3, "key": 1, "steps": 2000}
-    return Directions(**(fields | changes))
+def setting(law: Any = LAW, start: Any = START):
+    return Directions(law, start, RULE, losses.logistic, heads.linear, seeds=3, key=1, steps=2000)
 
 
 @pytest.fixture(scope="module")
@@ -104,12 +99,7 @@ def test_every_choice_is_started_at_each_radius_along_its_own_solution(record):
 
 def test_descent_stays_where_alpha_is_locally_optimal_and_far_enough_out(record):
     found = EXPERIMENT.measure(record)
-    assert {name: found.attrs[name] for name in ("attempted", "kept", "infeasible", "unsolved")} == {
-        "attempted": 54,
-        "kept": 54,
-        "infeasible": 0,
-        "unsolved": 0,
-    }
+    assert found.attrs == {"attempted": 54, "kept": 54, "infeasible": 0, "unsolved": 0}
     locally, stayed = found["locally"].values, found["stayed"].values
     np.testing.assert_array_equal(locally, found["gap"].values > 0)
     assert 6 <= locally.sum() < 40  # The optimal tokens of every problem at least.
@@ -133,17 +123,16 @@ def test_radii_that_are_none_are_refused(radii):
 
 def test_laws_that_do_not_fit_are_refused():
     with pytest.raises(TypeError, match="weights: expected starts along a solution"):
-        setting(initial=initial.free)
+        setting(start=initial.free)
     with pytest.raises(TypeError, match="data: expected a law of several dimensions"):
         setting(law=data.three_tokens)
 
 
 def test_starts_whose_run_is_not_finite_are_counted_and_not_measured(record):
-    W = record["W"].values.copy()
+    W = record["W"].copy(deep=True)
     W[0, 1, 2, 1, 0, 0] = np.nan
     W[2, 0, 8] = np.inf
-    found = EXPERIMENT.measure(record.assign(W=(record["W"].dims, W)))
-    expected = {"attempted": 54, "kept": 52, "diverged": 2, "infeasible": 0, "unsolved": 0}
-    assert {name: found.attrs[name] for name in expected} == expected
+    found = EXPERIMENT.measure(record.assign(W=W))
+    assert found.attrs == {"attempted": 54, "kept": 52, "diverged": 2, "infeasible": 0, "unsolved": 0}
     assert found.sizes["start"] == 52
     assert np.isfinite(found["correlation"]).all()

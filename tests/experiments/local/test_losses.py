@@ -14,10 +14,7 @@ from tests.recorded import recorded
 
 SEEDS, STEPS = 100, np.array([500, 1000, 2000])
 LOSSES = ("logistic", "exponential", "correlation", "heavy-tail")
-VERDICTS = {
-    "losses:fixed": "holds",
-    "losses:joint": "holds with a correction",
-}
+VERDICTS = {"losses:fixed": "holds", "losses:joint": "holds with a correction"}
 
 
 def measured():
@@ -68,9 +65,8 @@ def test_the_heavy_tail_decreases_and_has_a_lipschitz_derivative():
 @pytest.mark.slow
 def test_of_a_joint_record_the_attention_is_measured(tmp_path):
     rule = descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
-    size = {"seeds": 3, "steps": 40, "snapshots": schedule.Evenly(10)}
-    model = models.with_values()
-    record = recorded(tmp_path, data.three_tokens, initial.with_readout, rule, model=model, **size)
+    size = {"seeds": 3, "steps": 40, "snapshots": schedule.Evenly(10), "model": models.with_values()}
+    record = recorded(tmp_path, data.three_tokens, initial.with_readout, rule, **size)
     found = EXPERIMENT.measure(record)
     expected = np.einsum("skde,sie->skid", record["W_snapshots"].values, record["Z"].values)
     np.testing.assert_allclose(found["path"], expected, rtol=1e-12)

@@ -8,11 +8,7 @@ import xarray
 from jaxattn.experiments.max_margin.narrow_path import EXPERIMENT, estimate
 
 RADII, SEEDS = np.geomspace(1.0, 10_000.0, 9), 32
-VERDICTS = {
-    "narrow-path:limit": "holds",
-    "narrow-path:descent": "does not hold",
-    "narrow-path:margin": "does not hold",
-}
+VERDICTS = {f"narrow-path:{name}": "does not hold" for name in ("descent", "margin")} | {"narrow-path:limit": "holds"}
 
 
 def measured(**changes):
@@ -57,32 +53,28 @@ def test_only_seeds_of_higher_rank_are_estimated():
         estimate(run(2, above=0), jax.random.key(0))
 
 
+def judged(runs):
+    summaries = EXPERIMENT.estimates(runs, jax.random.key(0))
+    return [claim.judge(summaries) for claim in EXPERIMENT.claims]
+
+
 def test_few_seeds_of_higher_rank_or_at_the_optimal_tokens_and_small_radii_decide_nothing():
-    def notes(runs):
-        summaries = EXPERIMENT.estimates(runs, jax.random.key(0))
-        return [claim.judge(summaries).note for claim in EXPERIMENT.claims]
-
-    assert all(note.startswith("12 kept seeds are too few") for note in notes(measured(above=12)))
-    *_, margin = notes(measured(there=10))
-    assert margin.startswith("For seeds where descent ends at the optimal tokens: 3 kept seeds are too few")
+    assert all(one.note.startswith("12 kept seeds are too few") for one in judged(measured(above=12)))
+    *_, margin = judged(measured(there=10))
+    assert margin.note.startswith("For seeds where descent ends at the optimal tokens: 3 kept seeds are too few")
     short = {name: one.isel(radius=slice(5)) for name, one in measured().items()}
-    assert all(note.startswith("Radii up to 100 are too small") for note in notes(short))
+    assert all(one.note.startswith("Radii up to 100 are too small") for one in judged(short))
 
 
-def test_a_path_that_is_no_path_of_minimizers_decides_nothing():
-    summaries = EXPERIMENT.estimates(measured(missed=1), jax.random.key(0))
-    verdicts = {claim.id: claim.judge(summaries) for claim in EXPERIMENT.claims}
-    assert verdicts["narrow-path:limit"].verdict == "not decided"
-    assert verdicts["narrow-path:limit"].note.startswith("In 1 of 30 seeds at m=1, 1 of 30 seeds at m=2 the best")
-    assert verdicts["narrow-path:descent"].verdict == "does not hold"
-
-
-def test_a_solution_with_a_smaller_margin_than_the_path_decides_nothing():
+def test_paths_that_are_no_minimizers_and_solutions_with_a_smaller_margin_decide_nothing():
+    limit, descent, _ = judged(measured(missed=1))
+    assert (limit.verdict, descent.verdict) == ("not decided", "does not hold")
+    assert limit.note.startswith("In 1 of 30 seeds at m=1, 1 of 30 seeds at m=2 the best")
     runs = measured()
     runs["m=2"]["share"][3, -1] = 1.01
-    judgement = EXPERIMENT.claims[0].judge(EXPERIMENT.estimates(runs, jax.random.key(0)))
-    assert judgement.verdict == "not decided"
-    assert judgement.note.startswith("In 0 of 30 seeds at m=1, 1 of 30 seeds at m=2 the path has a larger margin")
+    limit, *_ = judged(runs)
+    assert limit.verdict == "not decided"
+    assert limit.note.startswith("In 0 of 30 seeds at m=1, 1 of 30 seeds at m=2 the path has a larger margin")
 
 
 def test_seeds_on_their_way_to_the_margin_of_the_path_do_not_refute_it():

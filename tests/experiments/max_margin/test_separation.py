@@ -60,14 +60,11 @@ def test_what_a_seed_draws_depends_neither_on_other_seeds_nor_on_other_dimension
     np.testing.assert_array_equal(fewer["alpha"][1, 0], data.uniform_tokens(key_of(fewer, "tokens_key", 1, 2), one))
 
 
+SLOW = pytest.param(2, "nuclear", 1e-4, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
-    ("d", "norm", "accuracy"),
-    [
-        (5, "frobenius", 1e-9),
-        (5, "nuclear", 1e-4),
-        (2, "frobenius", 1e-9),
-        pytest.param(2, "nuclear", 1e-4, marks=pytest.mark.slow),
-    ],
+    ("d", "norm", "accuracy"), [(5, "frobenius", 1e-9), (5, "nuclear", 1e-4), (2, "frobenius", 1e-9), SLOW]
 )
 def test_an_embedded_problem_has_the_solutions_of_the_problem_itself_and_zeros(record, separated, d, norm, accuracy):
     problems = [data.sphere(key_of(record, "data_key", seed, d), n, T, d) for seed in range(SEEDS)]
@@ -80,8 +77,8 @@ def test_an_embedded_problem_has_the_solutions_of_the_problem_itself_and_zeros(r
     for seed in np.flatnonzero(solved):
         W = here["W_svm"].values[seed]
         assert_close(W[:d, :d], alone.W[seed], rtol=accuracy)
-        np.testing.assert_allclose(W[d:], 0, atol=1e-12 * np.abs(W).max())
-        np.testing.assert_allclose(W[:, d:], 0, atol=1e-12 * np.abs(W).max())
+        for rest in (W[d:], W[:, d:]):
+            np.testing.assert_allclose(rest, 0, atol=1e-12 * np.abs(W).max())
         assert here["rank"][seed] == metrics.rank(jax.numpy.asarray(alone.W[seed]))
         assert_close(here["singular_values"].values[seed], np.linalg.svd(W, compute_uv=False))
 

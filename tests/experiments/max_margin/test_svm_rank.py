@@ -61,8 +61,7 @@ def test_both_conventions_and_the_feasible_share_are_those_of_the_problems():
 
 
 def test_means_of_too_few_feasible_problems_are_not_estimated():
-    run_of_few = run(15, 5, seeds=14)
-    summary = summarized({"n=15 T=5": run_of_few})["n=15 T=5"]
+    summary = summarized({"n=15 T=5": run(15, 5, seeds=14)})["n=15 T=5"]
     assert np.isnan(summary["rank"].sel(d=3)).all()
     assert np.isfinite(summary["published"]).all()
 

@@ -3,7 +3,6 @@
 The instances in tests/data were computed by the authors' published code from recorded initial weights.
 """
 
-from functools import cache
 from pathlib import Path
 
 import jax
@@ -22,19 +21,21 @@ PUBLISHED = [
 
 
 class Recorded:
-    """One recorded instance, with a leading axis of one seed where the second stage wants one."""
+    """One recorded instance."""
 
     def __init__(self, path: Path, seed: str) -> None:
         arrays = np.load(path)
         self.of = {name.partition("_")[2]: arrays[name] for name in arrays if name.startswith(f"{seed}_")}
         self.problem = Problem(self.of["X"], self.of["Z"], self.of["Y"], self.of["V"])
-        self.problems = jax.tree.map(lambda leaf: leaf[None], self.problem)
         self.selected = self.of["softmax"] >= 1e-3
 
 
-@cache
-def described(recorded: Recorded) -> descriptions.Described:
-    return descriptions.describe(recorded.problems, recorded.of["W_final"][None], recorded.selected[None])
+def described(recorded: Recorded, W: np.ndarray | None = None):
+    """The descriptions by name, of the published W if none is given, and the statuses of their problems."""
+    trained = recorded.of["W_final"] if W is None else W
+    problems = jax.tree.map(lambda leaf: leaf[None], recorded.problem)
+    solutions, status = descriptions.describe(problems, trained[None], recorded.selected[None])
+    return dict(zip(descriptions.SOLUTIONS, solutions[0], strict=True)), status
 
 
 @pytest.fixture(scope="module", params=PUBLISHED, ids=lambda one: f"{one[0].stem} {one[1]}")
@@ -60,8 +61,8 @@ def test_descent_from_the_recorded_start_ends_where_the_published_run_does(recor
 
 
 def test_the_descriptions_are_the_published_ones(recorded):
-    W = dict(zip(descriptions.SOLUTIONS, described(recorded).W[0], strict=True))
-    assert (described(recorded).status == svm.Status.OPTIMAL).all()
+    W, status = described(recorded)
+    assert (status == svm.Status.OPTIMAL).all()
     # Theirs are solved to about 1e-5.
     assert off(W["W_mm"], recorded.of["W_mm"]) < 1e-8
     assert off(W["W_1token"], recorded.of["W_1token"]) < 1e-8
@@ -70,7 +71,7 @@ def test_the_descriptions_are_the_published_ones(recorded):
 
 
 def test_the_descriptions_have_the_margins_that_define_them(recorded):
-    W = dict(zip(descriptions.SOLUTIONS, described(recorded).W[0], strict=True))
+    W, _ = described(recorded)
     logits = {name: np.asarray(attention.logits(jnp.asarray(one), recorded.problem)) for name, one in W.items()}
     descended = np.asarray(attention.logits(jnp.asarray(recorded.of["W_final"]), recorded.problem))
     for i, inside in enumerate(recorded.selected):
@@ -78,9 +79,7 @@ def test_the_descriptions_have_the_margins_that_define_them(recorded):
         np.testing.assert_allclose(np.ptp(own["W_mm"]), 0, atol=1e-8)
         assert own["W_mm"].min() - logits["W_mm"][i][~inside].max(initial=-np.inf) > 1 - 1e-8
         for name in ("W_fin", "W_SVMeq"):
-            np.testing.assert_allclose(
-                own[name] - own[name][0], descended[i][inside] - descended[i][inside][0], atol=1e-8
-            )
+            np.testing.assert_allclose(np.ptp(own[name] - descended[i][inside]), 0, atol=1e-8)
         top = descended[i].argmax()
         assert logits["W_1token"][i][top] - np.delete(logits["W_1token"][i], top).max() > 1 - 1e-8
     # C is the least-squares fit.
@@ -94,9 +93,7 @@ def test_that_the_fitted_W_SVMeq_is_before_W_mm_is_an_identity(recorded, of):
     W = recorded.of["W_final"]
     if of == "chance":
         W = np.random.default_rng(0).normal(size=W.shape)
-    found = descriptions.describe(recorded.problems, W[None], recorded.selected[None])
-    by_name = dict(zip(descriptions.SOLUTIONS, found.W[0], strict=True))
-    W_SVMeq, W_mm, W_fin = (by_name[name] for name in ("W_SVMeq", "W_mm", "W_fin"))
+    W_SVMeq, W_mm, _, W_fin = described(recorded, W)[0].values()
     assert abs(np.sum(W_fin * W_mm)) < 1e-8 * np.linalg.norm(W_fin) * np.linalg.norm(W_mm)
     both = np.stack([W_fin.ravel(), W_mm.ravel()], axis=1)
     projection = both @ np.linalg.lstsq(both, W.ravel(), rcond=None)[0]
@@ -109,12 +106,8 @@ def test_that_the_fitted_W_SVMeq_is_before_W_mm_is_an_identity(recorded, of):
 def test_distances_are_those_of_the_weights(record):
     runs = screening.runs_of(record)
     seeds = np.flatnonzero(screening.unselected(runs) < 0)
-    measured = descriptions.compared(runs, seeds)
-    described = descriptions.describe(
-        jax.tree.map(lambda leaf: leaf[seeds], runs.problems), runs.W[seeds], screening.selected_sets(runs)[seeds]
-    )
-    for k, seed in enumerate(seeds):
-        for solution, W in zip(descriptions.SOLUTIONS, described.W[k], strict=True):
-            expected = off(runs.W[seed], W) if np.any(W) else 1.0
-            found = float(measured["off"].sel(seed=seed, solution=solution).isel(snapshot=-1))
-            np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+    own = screening.taken(runs, seeds)
+    solutions, _ = descriptions.describe(own.problems, own.W, screening.selected_sets(own))
+    expected = [[off(W, one) if np.any(one) else 1.0 for one in of] for W, of in zip(own.W, solutions, strict=True)]
+    found = descriptions.compared(runs, seeds)["off"].isel(snapshot=-1)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)

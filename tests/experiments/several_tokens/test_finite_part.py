@@ -1,12 +1,14 @@
 """Synthetic ratios inside the selected sets, the line through them, and ratios at the best attention."""
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
 import xarray
 
-from jaxattn.experiments.several_tokens.alignment import PARTS
 from jaxattn.experiments.several_tokens.finite_part import EXPERIMENT, summarize
+from jaxattn.experiments.several_tokens.limit import PARTS
 from jaxattn.study.claims import EXCLUDED, Verdict
 from tests.experiments.several_tokens.runs import SEEDS, resting
 from tests.instances import gives_up
@@ -27,20 +29,21 @@ def run(determined, off=0.0):
     pair, whole = inputs[kind == 0], np.flatnonzero((kind.reshape(RUNS, INPUTS) == 0).all(axis=1))
     predicted = rng.normal(0, 1, inputs.size)
     descended = predicted + off + rng.normal(0, 0.02, inputs.size)
-    arrays = {
-        "mixed": {"kind": kind, "drift": 1e-4 * rng.uniform(0.5, 1.5, inputs.size), "seed": inputs // INPUTS},
-        "pair": {"predicted": predicted[pair], "descended": descended[pair], "pair_seed": pair // INPUTS},
-        "whole": {"fitted": 0.9 + 0.0 * whole, "foretold": 0.01 + 0.0 * whole, "whole_seed": whole},
-    }
-    for axis, own in arrays.items():
-        prefix, size = "" if axis == "mixed" else f"{axis}_", len(next(iter(own.values())))
-        own |= {f"{prefix}{part}": np.ones(size, bool) for part in PARTS}
-    counts = {"attempted": RUNS + 8, "kept": RUNS, "finite": 8}
-    return xarray.Dataset(
-        {name: ((axis,), values) for axis, own in arrays.items() for name, values in own.items()},
-        {"snapshot": [1000, 2000]},
-        {"steps": 2000} | counts | {f"every_{reason}": count for reason, count in counts.items()},
+    one = xarray.Dataset(
+        {
+            "kind": ("mixed", kind),
+            "drift": ("mixed", 1e-4 * rng.uniform(0.5, 1.5, inputs.size)),
+            "predicted": ("pair", predicted[pair]),
+            "descended": ("pair", descended[pair]),
+            "pair_seed": ("pair", pair // INPUTS),
+            "fitted": ("whole", 0.9 + 0.0 * whole),
+            "foretold": ("whole", 0.01 + 0.0 * whole),
+        }
     )
+    for axis, part in itertools.product(("mixed", "pair", "whole"), PARTS):
+        one[part if axis == "mixed" else f"{axis}_{part}"] = (axis, np.ones(one.sizes[axis], bool))
+    counts = {"attempted": RUNS + 8, "kept": RUNS, "finite": 8}
+    return one.assign_attrs({"steps": 2000} | counts | {f"every_{reason}": n for reason, n in counts.items()})
 
 
 def test_the_line_through_ratios_that_are_off_has_another_intercept():

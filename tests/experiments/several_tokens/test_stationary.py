@@ -52,10 +52,9 @@ def test_the_quadratic_head_is_best_where_a_convex_solver_finds_it(penalty):
     assert unique.all()
     np.testing.assert_allclose(best.sum(axis=-1), 1, rtol=1e-12)
     assert (best[~ALLOWED] == 0).all()
-    for seed in range(4):
-        for i in range(3):
-            args = np.asarray(orthonormal().X[seed, i]), np.asarray(orthonormal().v[seed]), ALLOWED[seed, i], penalty
-            np.testing.assert_allclose(best[seed, i], best_of(*args)[1], atol=2e-5)
+    for seed, i in np.ndindex(4, 3):
+        args = np.asarray(orthonormal().X[seed, i]), np.asarray(orthonormal().v[seed]), ALLOWED[seed, i], penalty
+        np.testing.assert_allclose(best[seed, i], best_of(*args)[1], atol=2e-5)
 
 
 def test_without_a_penalty_the_token_of_highest_score_is_best():
@@ -85,14 +84,13 @@ def test_the_relus_are_least_where_a_convex_solver_finds_them():
     assert (best[~ALLOWED] == 0).all()
     assert (best >= 0).all()
     flat = 0
-    for seed in range(SEEDS):
-        for i in range(3):
-            X, V = np.asarray(layered().X[seed, i]), np.asarray(layered().v[seed])
-            value, s = best_of(X, V, ALLOWED[seed, i])
-            np.testing.assert_allclose(np.maximum(best[seed, i] @ X @ V, 0).sum(), -value, atol=1e-6)
-            if unique[seed, i]:
-                np.testing.assert_allclose(best[seed, i], s, atol=1e-3)
-            flat += value > -1e-7 and not unique[seed, i]
+    for seed, i in np.ndindex(SEEDS, 3):
+        X, V = np.asarray(layered().X[seed, i]), np.asarray(layered().v[seed])
+        value, s = best_of(X, V, ALLOWED[seed, i])
+        np.testing.assert_allclose(np.maximum(best[seed, i] @ X @ V, 0).sum(), -value, atol=1e-6)
+        if unique[seed, i]:
+            np.testing.assert_allclose(best[seed, i], s, atol=1e-3)
+        flat += value > -1e-7 and not unique[seed, i]
     assert 0 < flat < unique.size  # Both kinds were looked at.
 
 

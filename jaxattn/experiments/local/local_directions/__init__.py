@@ -20,6 +20,7 @@ from jaxattn.study.claims import Datasets, Experiment, Judgement, Judgements, Ne
 from jaxattn.study.claims.counts import LEAST_STEPS, too_few
 from jaxattn.study.claims.criteria import Number, below
 from jaxattn.study.estimates import number
+from jaxattn.study.measuring import exclusions
 from jaxattn.study.style import page, palette
 
 # A run has stayed if it selects alpha at the end and its direction is this close to W_alpha.
@@ -30,11 +31,7 @@ _FEW = 0.1
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare every run with the solution along which it started, solved and certified again.
-
-    Args:
-        record: of a `Directions`.
-        solver: of the Att-SVM; this package's own if None.
+    """Compare every run of a `Directions` with the solution along which it started, solved and certified again.
 
     Returns:
         A dataset with axes `start`, a kept choice of tokens of the problem of one `seed` in dimension `d`, and
@@ -45,28 +42,25 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         `unsolved`, solved ones with a non-finite run as `diverged`.
     """
     seeds, dimensions, choices = record["alpha"].shape[:3]
-    arrays = {str(name): record[name].values.reshape(-1, *record[name].shape[2:]) for name in record.data_vars}
-    problems = of_arrays({name: np.repeat(arrays[name], choices, axis=0) for name in ("X", "Z", "Y", "v")})
-    alpha, final = (arrays[name].reshape(-1, *arrays[name].shape[2:]) for name in ("alpha", "W"))
+    lanes = {str(name): record[name].values.reshape(-1, *record[name].shape[2:]) for name in record.data_vars}
+    problems = of_arrays({name: np.repeat(lanes[name], choices, axis=0) for name in ("X", "Z", "Y", "v")})
+    alpha, final = (lanes[name].reshape(-1, *lanes[name].shape[2:]) for name in ("alpha", "W"))
     solution = svm.solve_batch(batch.over_seeds(svm.token_constraints, problems, alpha), solver=solver)
     of_start, of_run = batch.over_seeds(_compared, problems, alpha, solution.W, final)
-    solved, infeasible = (solution.status == status for status in (svm.Status.OPTIMAL, svm.Status.INFEASIBLE))
+    solved, infeasible = (np.equal(solution.status, one) for one in (svm.Status.OPTIMAL, svm.Status.INFEASIBLE))
     kept = solved & np.isfinite(final).all(axis=(1, 2, 3))
-    diverged = int((solved & ~kept).sum())
-    arrays = {name: (("start",), values[kept]) for name, values in of_start.items()}
-    arrays |= {name: (("start", "radius"), values[kept]) for name, values in of_run.items()}
-    arrays["d"] = (("start",), np.tile(np.repeat(record["d"].values, choices), seeds)[kept])
-    arrays["seed"] = (("start",), np.repeat(record["seed"].values, dimensions * choices)[kept])
+    of_start |= {
+        "d": np.tile(np.repeat(record["d"].values, choices), seeds),
+        "seed": np.repeat(record["seed"].values, dimensions * choices),
+    }
+    counts = exclusions.count(kept, diverged=solved, infeasible=infeasible)
+    if not counts["diverged"]:
+        del counts["diverged"]
     return xarray.Dataset(
-        arrays,
+        {name: (("start",), values[kept]) for name, values in of_start.items()}
+        | {name: (("start", "radius"), values[kept]) for name, values in of_run.items()},
         {"radius": record["radius"].values},
-        {
-            "attempted": kept.size,
-            "kept": int(kept.sum()),
-            **({"diverged": diverged} if diverged else {}),
-            "infeasible": int(infeasible.sum()),
-            "unsolved": int((~solved & ~infeasible).sum()),
-        },
+        counts,
     )
 
 
@@ -74,12 +68,10 @@ def _compared(
     problem: Problem, alpha: Int[Array, " n"], W: Float[Array, "d d"], final: Float[Array, "radii d d"]
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Return what is known about a choice of tokens with solution W, and about the runs that started along W."""
-    scores = tokens.scores(problem)
+    scores, logits = tokens.scores(problem), attention.logits(W, problem)
     margins = svm.margins(svm.token_constraints(problem, alpha), W)
     neighbours = tokens.support_neighbours(margins, alpha)
-    lead = jnp.take_along_axis(scores, alpha[:, None], axis=1) - scores
-    logits = attention.logits(W, problem)
-    above = jnp.take_along_axis(logits, alpha[:, None], axis=1) - logits
+    lead, above = (jnp.take_along_axis(one, alpha[:, None], axis=1) - one for one in (scores, logits))
     correlation = jax.vmap(metrics.correlation, in_axes=(0, None))(final, W)
     selects = (jax.vmap(tokens.selected, in_axes=(0, None))(final, problem) == alpha[None, :]).all(axis=1)
     of_start = {
@@ -114,12 +106,11 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
 
 def _rises(run: xarray.Dataset) -> Float[np.ndarray, "problems farther"]:
     """Return what each problem contributes to the change in the share of locally optimal starts left."""
-    those = run["locally"].values
-    left = ~run["stayed"].values[those]
-    problems, problem = np.unique(run["seed"].values[those], return_inverse=True)
-    rises = np.zeros((len(problems), left.shape[1] - 1))
-    np.add.at(rises, problem, np.diff(left.astype(float), axis=1))
-    return rises * len(problems) / len(left)
+    local = run.isel(start=run["locally"].values)
+    problems, problem = np.unique(local["seed"].values, return_inverse=True)
+    rises = np.zeros((len(problems), local.sizes["radius"] - 1))
+    np.add.at(rises, problem, np.diff((~local["stayed"].values).astype(float), axis=1))
+    return rises * len(problems) / local.sizes["start"]
 
 
 @claim(
@@ -130,7 +121,6 @@ def _rises(run: xarray.Dataset) -> Float[np.ndarray, "problems farther"]:
     needs=Needs(steps=LEAST_STEPS),
 )
 def _exactly(runs: Datasets) -> Judgement:
-    """No run may stay elsewhere, and fewer and fewer local optima may be left, few at the largest radius."""
     run = runs["all starts"]
     radii, stayed, locally = run["radius"].values, run["stayed"].values, run["locally"].values
     numbers, expected = {}, {}
@@ -159,14 +149,17 @@ def _exactly(runs: Datasets) -> Judgement:
     )
 
 
-def _slack(run: xarray.Dataset) -> str:
-    """Say the median of `slack R / ||W_alpha||` over the locally optimal starts left, and over the others.
+def _scaled_slack(run: xarray.Dataset) -> tuple[Float[np.ndarray, " runs"], Bool[np.ndarray, " runs"]]:
+    """Return `slack R / ||W_alpha||`, and what stayed, for the locally optimal starts outscored by some token."""
+    local = run.isel(start=run["locally"].values)
+    scaled = (local["slack"] * local["radius"] / local["length"]).values
+    return scaled[np.isfinite(scaled)], local["stayed"].values[np.isfinite(scaled)]
 
-    Only starts outscored by some token count. The text is empty unless there are starts of both kinds.
-    """
-    scaled = (run["slack"] * run["radius"] / run["length"]).values
-    counted = run["locally"].values[:, None] & np.isfinite(scaled)
-    left, stayed = (scaled[counted & (run["stayed"].values == stayed)] for stayed in (False, True))
+
+def _slack(run: xarray.Dataset) -> str:
+    """Say the median slack of the starts left and of the others; empty unless there are both."""
+    scaled, stays = _scaled_slack(run)
+    left, stayed = scaled[~stays], scaled[stays]
     if not (left.size and stayed.size):
         return ""
     return (
@@ -185,22 +178,22 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     run = summaries["all starts"]
     with page.style():
         figure = page.full(3.3)
-        over_lead, over_radius, over_slack = figure.subplots(1, 3, sharey=True)
-        _over_lead(over_lead, run)
-        _over_radius(over_radius, run)
-        _over_slack(over_slack, run)
-        over_lead.set(ylabel="share of starts that stay", ylim=(-0.03, 1.03))
-        verdict = judgements["local-directions:exactly"].verdict
+        panels = figure.subplots(1, 3, sharey=True)
+        for panel, axes in zip((_over_lead, _over_radius, _over_slack), panels, strict=True):
+            panel(axes, run)
+        panels[0].set(ylabel="share of starts that stay", ylim=(-0.03, 1.03))
         figure.suptitle(
             r"As $R$ grows, descent from $R\, W_\alpha$ stays at $\alpha$ exactly where $\alpha$ is locally optimal: "
-            f"{verdict}"
+            f"{judgements['local-directions:exactly'].verdict}"
         )
-        remark = (
+        page.add_counts(
+            figure,
+            summaries,
             r"A start is $R\, W_\alpha / \|W_\alpha\|_F$ for one of the $T^n$ choices $\alpha$ of tokens; it stays if "
             r"descent selects $\alpha$ at the end, with a correlation above 0.99. (a), (c): groups of equally many "
-            "starts, Wilson intervals; (b): problems resampled. All intervals are of 95 %."
+            "starts, Wilson intervals; (b): problems resampled. All intervals are of 95 %.",
+            counted="choices",
         )
-        page.add_counts(figure, summaries, remark, counted="choices")
     return figure
 
 
@@ -228,10 +221,7 @@ def _over_radius(axes: Axes, run: xarray.Dataset) -> None:
 
 
 def _over_slack(axes: Axes, run: xarray.Dataset) -> None:
-    local = run.isel(start=run["locally"].values)
-    scaled = (local["slack"] * local["radius"] / local["length"]).values
-    shown = np.isfinite(scaled)
-    slack, stayed = scaled[shown], local["stayed"].values[shown]
+    slack, stayed = _scaled_slack(run)
     _shares(axes, slack, stayed, palette.TEAL)
     shares = [stayed[group].mean() for group in _groups(slack)]
     axes.set_title(f"(c) locally optimal $\\alpha$, all $R$:\n{shares[0]:.0%} to {shares[-1]:.0%} stay, by their slack")
@@ -239,7 +229,7 @@ def _over_slack(axes: Axes, run: xarray.Dataset) -> None:
 
 
 def _groups(x: Float[np.ndarray, " starts"]) -> list[Int[np.ndarray, " group"]]:
-    """Return groups of neighbouring x, by their indices, from the smallest x to the largest."""
+    """Return the indices of groups of neighbouring x, in increasing order."""
     return np.array_split(np.argsort(x), max(1, min(_GROUPS, len(x) // _LEAST)))
 
 

@@ -60,18 +60,10 @@ class Along:
 
 @dataclass(frozen=True)
 class Directions:
-    """One setting: the problems, the starts, and the descent.
+    """One setting: the problems, the starts along the Frobenius solution of each choice of tokens, and the descent.
 
-    Attributes:
-        law: of the problems, in each of its dimensions; a problem with n inputs of T tokens has T^n choices of tokens.
-        initial: where to start along the Frobenius Att-SVM solution of a choice.
-        optimizer: an optax transformation.
-        loss: of one margin.
-        head: of one attention output.
-        seeds: how many problems to draw in each dimension.
-        key: root key; the problem of seed s in dimension d is drawn from `fold_in(key, s)` with d folded in; nothing
-            else is random.
-        steps: updates of one run.
+    A problem with n inputs of T tokens has T^n choices. The problem of each seed s, in each dimension d of the law, is
+    drawn from `fold_in(key, s)` with d folded in; nothing else is random.
     """
 
     law: data.Spheres

@@ -20,8 +20,6 @@ from jaxattn.study.measuring.growth import AT_REST, growth, lengths
 from jaxattn.study.measuring.ranked import alone
 from jaxattn.study.style import page, palette
 
-_SOURCE = Source("arXiv 2308.16898", "theorem I of the poster, with its assumption 1 on the loss", Setting.PROXY)
-_JOINT_SOURCE = Source("arXiv 2308.16898", "assumption 1 on the loss, where v is trained with W", Setting.OURS)
 # The names and formulas of the losses.
 _LOSSES = {"logistic": "log(1 + exp(-x))", "exponential": "exp(-x)", "correlation": "-x", "heavy-tail": "1 / (1 + x)"}
 # Those that the theorem is judged by; the other experiments have the logistic one.
@@ -40,11 +38,7 @@ _MOVING = 2.0
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare training W with the Frobenius and the nuclear solution of its selected tokens.
-
-    Args:
-        record: of a `Training` of a free W, alone or together with v.
-        solver: for both norms; each norm's default if None.
+    """Compare training W, alone or together with v, with the Frobenius and the nuclear solution of its selected tokens.
 
     Returns:
         `off`, 1 - cos with both solutions, (seed, norm, snapshot), and `path`, W(k) z_i, of `comparison.compare`.
@@ -64,7 +58,7 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """
     off = run["off"].sel(norm=["frobenius", "nuclear"])
     end = off.isel(snapshot=-1, drop=True)
-    frobenius, nuclear = (end.sel(norm=norm, drop=True) for norm in ("frobenius", "nuclear"))
+    frobenius, nuclear = (end.isel(norm=k, drop=True) for k in range(2))
     estimates = estimated(
         run,
         key,
@@ -73,29 +67,25 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         lead=mean(nuclear - frobenius),
         off=quantiles(off, 10, 50, 90),
     )
-    quarter = int(np.argmin(np.abs(run["snapshot"].values - run["snapshot"].values[-1] / 4)))
-    median = estimates["off_50"]
-    fall = median.isel(snapshot=quarter, drop=True) / median.isel(snapshot=-1, drop=True)
+    median, last = estimates["off_50"], run["snapshot"].values[-1]
+    fall = median.sel(snapshot=last / 4, method="nearest", drop=True) / median.sel(snapshot=last, drop=True)
     grows = growth(lengths(run), jax.random.fold_in(key, 2))
     return estimates.assign(fall=fall).assign(dict(grows.data_vars))
 
 
 @claim(
     "losses:fixed",
-    _SOURCE,
+    Source("arXiv 2308.16898", "theorem I of the poster, with its assumption 1 on the loss", Setting.PROXY),
     "Under any strictly decreasing loss whose derivative is bounded and Lipschitz on bounded intervals, the norm of W "
     f"diverges and its direction converges to the Frobenius Att-SVM solution (here {', '.join(_FIXED.values())}).",
     needs=TRAINED,
 )
 def _fixed(runs: Datasets) -> Judgement:
-    """The norm must grow, and nearly all seeds end parallel to the Frobenius solution, not to the nuclear one."""
     fixed, medians = {loss: runs[loss] for loss in _FIXED}, _medians({loss: runs[loss] for loss in _LOSSES})
-    numbers, expected = {}, {}
+    numbers = {}
     for loss, run in fixed.items():
-        off = {norm: f"1 - cos, {norm}, {loss}" for norm in run["norm"].values}
-        numbers |= {label: number(run, "mean", norm=norm) for norm, label in off.items()}
+        numbers |= {f"1 - cos, {norm}, {loss}": number(run, "mean", norm=norm) for norm in run["norm"].values}
         numbers[f"share of seeds above 0.99, {loss}"] = number(run, "parallel")
-        expected[off["frobenius"]] = 0.0
     return Judgement(
         [
             criterion
@@ -106,21 +96,20 @@ def _fixed(runs: Datasets) -> Judgement:
         "tokens selected by training. The scores are bounded, so that the slope of each loss stays between two "
         "positive constants: this is one result, not one for each loss.",
         numbers=numbers,
-        expected=expected,
+        expected={f"1 - cos, frobenius, {loss}": 0.0 for loss in fixed},
         counts=counts_of(fixed),
     )
 
 
 @claim(
     "losses:joint",
-    _JOINT_SOURCE,
+    Source("arXiv 2308.16898", "assumption 1 on the loss, where v is trained with W", Setting.OURS),
     "When v is trained together with W, the norm of W also diverges and its direction converges to the Frobenius "
     "Att-SVM solution under every such loss (here logistic, exponential, correlation, and one with a heavy tail). "
     "This is a conjecture: the theorem has a fixed v.",
     needs=TRAINED,
 )
 def _joint(runs: Datasets) -> Judgement:
-    """Under every loss nearly all seeds must end parallel to the Frobenius solution, as with a fixed v."""
     joint = {name: runs[name] for name in _JOINT}
     last = min(run.attrs["steps"] for run in joint.values())
     criteria = {name: _converges(run, "at the end", f", {name}") for name, run in joint.items()}
@@ -171,7 +160,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         _curves(fixed, summaries, _LOSSES)
         _curves(joint, summaries, _JOINT)
         shares = ", ".join(f"{float(summaries[run]['parallel']):.0%}" for run in _JOINT if run in summaries) or "-"
-        fixed.set_title(f"(a) $v$ fixed: {_shares(summaries, _LOSSES)} of the seeds parallel")
+        span = page.span((float(summaries[loss]["parallel"]) for loss in _LOSSES if loss in summaries), ".0%")
+        fixed.set_title(f"(a) $v$ fixed: {span} of the seeds parallel")
         joint.set_title(f"(b) $v$ trained: {shares} parallel, in the order of the legend")
         fixed.set_ylabel("direction error, 1 - cos")
         fixed.legend(loc="lower left", title="median, 10th to 90th percentile")
@@ -195,10 +185,6 @@ def _curves(axes: Axes, summaries: Datasets, names: Iterable[str]) -> None:
         page.band(axes, run["snapshot"].values, *curve, color=colour, linestyle=dashes, label=label)
     axes.axhline(1 - _PARALLEL, color=palette.GUIDE, linewidth=0.8)
     axes.set(xscale="log", yscale="log", xlabel="step")
-
-
-def _shares(summaries: Datasets, names: Iterable[str]) -> str:
-    return page.span((float(summaries[name]["parallel"]) for name in names if name in summaries), ".0%")
 
 
 EXPERIMENT = Experiment(measure, claims=(_fixed, _joint), estimate=estimate, draw=draw)

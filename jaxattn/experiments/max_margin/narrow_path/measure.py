@@ -8,7 +8,7 @@ import numpy as np
 import xarray
 from jaxtyping import Array, Bool, Float
 
-from jaxattn import attention, heads, losses, metrics, svm, tokens
+from jaxattn import heads, losses, metrics, svm, tokens
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.regularization.objective import excess_of
@@ -27,13 +27,9 @@ _TOGETHER = 16
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Compare every path and every descent with the nuclear Att-SVM of the optimal tokens under the rank constraint.
 
-    A seed is kept if its path is solved at every radius, its descent stayed finite, the nuclear solution is certified
-    optimal, and both rank-constrained solutions are certified: the best one that the solver finds from starts of its
-    own, and the stationary point reached from the end of descent, for the tokens selected there.
-
-    Args:
-        record: of `NarrowPaths`.
-        solver: of the nuclear problem; this package's own if None.
+    A seed is kept if its path is solved at every radius, its descent stayed finite, the nuclear solution (by `solver`)
+    is certified optimal, and both rank-constrained solutions are certified: the best one that is found from starts of
+    its own, and the stationary point reached from the end of descent, for the tokens selected there.
 
     Returns:
         A dataset with the axes `seed` (kept ones) and `radius`. For each seed: the `rank` of the nuclear solution;
@@ -43,20 +39,17 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         point, that of the stationary point, `ahead`, over the same, its `correlation` with that point, and with the
         stationary point `reached`. Along the radii: the path's `distance` from the best solution, both divided by their
         nuclear norms; its margin as a `share` of that of the best solution; `residual`, `minimum`, `agreeing` and
-        `drawn`. Attributes: the counts.
+        `drawn`.
     """
     arrays = {str(name): record[name].values for name in record.data_vars}
-    descended = weights_of(arrays)
-    assert isinstance(descended, attention.Factored)
-    m = descended.K.shape[-1]
-    norm, finite = svm.nuclear_of_rank(m), finite_seeds(descended)
-    problems = of_arrays(arrays)
+    descended, problems, m = weights_of(arrays), of_arrays(arrays), record.sizes["width"]
+    finite = finite_seeds(descended)
     path = arrays["K_path"] @ np.swapaxes(arrays["Q_path"], -1, -2)
     end = np.where(finite[:, None, None], descended.K @ np.swapaxes(descended.Q, -1, -2), 1.0)
-    best_tokens, selected = batch.over_seeds(_tokens, end, problems)
+    best_tokens, selected = batch.over_seeds(tokens.optimal, problems), batch.over_seeds(tokens.selected, end, problems)
     constraints = batch.over_seeds(svm.token_constraints, problems, best_tokens)
     nuclear = svm.solve_batch(constraints, svm.nuclear, solver=solver)
-    found = svm.solve_batch(constraints, norm, solver=_SOLVER)
+    found = svm.solve_batch(constraints, svm.nuclear_of_rank(m), solver=_SOLVER)
     reached = batch.over_seeds(nearest_of_rank(m), problems, selected, end, width=_TOGETHER, effort=effort_of(problems))
     R = record["radius"].values
     missed = batch.over_seeds(_is_lower, path[:, -1], np.nan_to_num(found.W), problems, shared=(R[-1],))
@@ -68,14 +61,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     lanes = (path, end, constraints, found.W, reached.W)
     names = ("distance", "along", "margin", "ahead", "correlation", "reached")
     compared = dict(zip(names, batch.over_seeds(_compare, *jax.tree.map(_harmless, lanes)), strict=True))
-    share = compared.pop("along") * np.asarray(found.primal)[:, None]
-    distance = compared.pop("distance")
-    seeds |= compared | {
-        "rank": batch.over_seeds(metrics.rank, nuclear.W),
-        "optimal": (selected == best_tokens).all(axis=1),
-    }
     radii = {name: arrays[name] for name in ("residual", "minimum", "agreeing", "drawn")}
-    radii |= {"distance": distance, "share": share}
+    radii |= {"distance": compared.pop("distance"), "share": compared.pop("along") * found.primal[:, None]}
+    seeds |= compared | {"rank": batch.over_seeds(metrics.rank, nuclear.W)}
+    seeds["optimal"] = (selected == best_tokens).all(axis=1)
     return xarray.Dataset(
         {name: (("seed",), np.asarray(values)[kept]) for name, values in seeds.items()}
         | {name: (("seed", "radius"), np.asarray(values)[kept]) for name, values in radii.items()},
@@ -86,11 +75,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 def _harmless(leaf: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(leaf), leaf, 0.0) if np.asarray(leaf).dtype.kind == "f" else leaf
-
-
-def _tokens(end: Float[Array, "d d"], problem: Problem) -> tuple[Array, Array]:
-    """Return the optimal tokens, and those that descent selects."""
-    return tokens.optimal(problem), tokens.selected(end, problem)
 
 
 def _is_lower(
@@ -111,7 +95,6 @@ def _compare(
     best: Float[Array, "d d"],
     reached: Float[Array, "d d"],
 ) -> tuple[Array, Array, Array, Array, Array, Array]:
-    """Return the path's distances from the best solution and margins, margin ratios, and correlations of descent."""
     # One decomposition for all: two of them could deadlock.
     stacked = jnp.concatenate([path, best[None], end[None], reached[None]])
     length = jnp.linalg.svd(stacked, compute_uv=False).sum(axis=-1)

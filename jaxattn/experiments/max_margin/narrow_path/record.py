@@ -34,7 +34,7 @@ _DIMS = {
     "Q_path": ("radius", "query_feature", "width"),
 }
 _OF_PATH = ("risk", "excess", "residual", "solved", "minimum", "agreeing", "drawn")
-# Finds the solution under the rank constraint from which the path starts as well.
+# Finds a solution from which the path starts as well.
 _SOLVER = svm.LowRank(starts=96)
 # Random directions from which a path starts.
 _STARTS = 12
@@ -47,18 +47,9 @@ _STEPS = 50 * _STARTS
 
 @dataclass(frozen=True)
 class NarrowPaths:
-    """One setting: problems, and for each its path and one descent on factors with the same number of columns.
+    """One setting: problems, and for each its path over the radii and one descent on factors of as many columns.
 
-    Attributes:
-        law: of the problems.
-        initial: law of the factors from which descent starts; their columns are those of the path.
-        optimizer: an optax transformation.
-        loss: of one margin.
-        head: of one attention output.
-        seeds: number of problems to draw.
-        key: root key; seed s draws its problem and its start from `fold_in(key, s)`, each with its own key.
-        steps: of descent.
-        radii: of the balls.
+    Seed s draws its problem and its start from `fold_in(key, s)`, each with its own key.
     """
 
     law: data.Law

@@ -1,4 +1,4 @@
-"""Estimates of the ranks of both SVM solutions against d: as published, and for certified solutions only."""
+"""Ranks of both SVM solutions against d: as published, and for certified solutions only."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     """Estimate mean ranks in both conventions and against the tolerance.
 
     Returns:
-        For each run of this package's solvers, with axes `d` and `norm`: the mean `rank` of certified solutions, the
-        mean `published` count; the `difference` of the nuclear rank from the Frobenius rank of the same problem; the
-        `feasible` share; how many problems were `solved`, the `largest` rank; and the `spread` of the mean rank over
-        tolerances. The value is NaN where too few problems are feasible to estimate a mean. For each run of an inexact
-        solver on some of the same problems, if any are solved by both, the mean nuclear ranks of these, with axes
-        `solver` and `tolerance`.
+        For each run of this package's solvers, with axes `d` and `norm`: the mean `rank` of certified solutions, NaN
+        where there are too few, and the mean `published` count; the `difference` of the nuclear rank from the Frobenius
+        rank of the same problem; the `feasible` share; how many problems were `solved`; the `largest` rank; and the
+        `spread` of the mean rank over tolerances. For each run of an inexact solver, on the problems that both solved,
+        the mean nuclear ranks, with axes `solver` and `tolerance`.
     """
     keys = {name: jax.random.fold_in(key, k) for k, name in enumerate(runs)}
     ranks = {name: _ranks(run, keys[name]) for name, run in runs.items() if not run.attrs["solver"]}
@@ -60,7 +59,6 @@ def nuclear_values(solutions: xarray.Dataset) -> Float[np.ndarray, "seed values"
 
 
 def _ranks(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    """Estimate a run's mean ranks in both conventions and its feasible share, for every dimension."""
     status, values, rank = run["status"].values, run["singular_values"].values, run["rank"].values
     nuclear, frobenius = (run["rank"].sel(norm=norm).values for norm in ("nuclear", "frobenius"))
     kept, decided = (status == Status.OPTIMAL).all(axis=2), (status != Status.NOT_CONVERGED).all(axis=2)

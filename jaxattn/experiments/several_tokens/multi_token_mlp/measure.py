@@ -8,9 +8,9 @@ import xarray
 from jaxtyping import PRNGKeyArray
 
 from jaxattn import svm
-from jaxattn.experiments.several_tokens import descriptions, limit, screening
-from jaxattn.experiments.several_tokens.alignment import PARTS, RANKED, ahead, counts_of_part
-from jaxattn.experiments.several_tokens.prediction import held_against
+from jaxattn.experiments.several_tokens import limit, screening
+from jaxattn.experiments.several_tokens.descriptions import described
+from jaxattn.experiments.several_tokens.limit import PARTS, RANKED, ahead, counts_of_part
 from jaxattn.statistics import bootstrap, derive_key, variables
 from jaxattn.study.claims import EXCLUDED, LEAST_SEEDS, Datasets
 
@@ -18,28 +18,19 @@ from jaxattn.study.claims import EXCLUDED, LEAST_SEEDS, Datasets
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Describe the first 500 runs that the published selection keeps, and those of the first 500 that can be described.
 
-    Args:
-        record: of a `Screening`.
-        solver: of all problems; the default of the Frobenius norm if None.
+    The record is of a `Screening`.
 
     Returns:
-        What `descriptions.compared` (without the solutions) and `prediction.held_against` return for both; `published`
-        and `every` say to which of the two a run belongs. The counts of the former are attributes, those of the latter
-        attributes with the prefix `every_`.
+        What `descriptions.described` returns for both; `published` and `every` say to which of the two a run belongs.
+        The counts of the latter have the prefix `every_`.
     """
     runs = screening.runs_of(record)
     published, every = screening.attempts(runs, labels=screening.labels_of_one_kind(runs))
     seeds = np.union1d(np.flatnonzero(published < 0), np.flatnonzero(every < 0))
-    compared = descriptions.compared(runs, seeds, solver).drop_vars("W_described")
-    against, failed = held_against(runs, seeds, None, solver)
-    failed = np.where(compared["reason"].values < 0, failed, compared["reason"].values)
-    for reason in (published, every):
+    kept, failed = described(runs, seeds, None, solver)
+    for name, reason in zip(PARTS, (published, every), strict=True):
         here = seeds[seeds < len(reason)]
         reason[here] = np.where(reason[here] < 0, failed[: len(here)], reason[here])
-    joined = compared.drop_vars("reason").merge(against.assign_coords(seed=seeds))
-    described = np.isin(joined["whole_seed"].values, seeds[failed < 0])
-    kept = joined.isel(seed=failed < 0, whole=described)
-    for name, reason in zip(PARTS, (published, every), strict=True):
         kept[name] = (("seed",), screening.kept_of(kept["seed"].values, reason))
     of_every = {f"every_{name}": count for name, count in screening.counts(every).items()}
     return kept.assign_attrs({**screening.counts(published, EXCLUDED), **of_every})
@@ -50,12 +41,11 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
 
     Returns:
         For each run by the published rule two datasets, for the published selection under the run's name and for every
-        seed under its name with the suffix `, no selection`: at the snapshots `off`; at the end `order`, the distance
-        of W_1token from W minus that of W_mm; `ahead`, of `alignment.ahead`, pooled over dimensions; what
-        `limit.estimates` returns; and for every seed its final `size` and whether it is `published`. The attributes
-        `several` and `determined` count the seeds that select several tokens, and those whose finite part is
-        predicted. For each run along the exact
-        gradient direction one dataset, without a selection.
+        seed with the suffix `, no selection`; for each run along the exact gradient direction the second alone, under
+        its name: at the snapshots `off`; at the end `order`, the distance of W_1token from W minus that of W_mm;
+        `ahead`, of `limit.ahead`, pooled over dimensions; what `limit.estimates` returns; and for every seed its
+        final `size` and whether it is `published`. The attributes `several` and `determined` count the seeds that
+        select several tokens, and those whose finite part is predicted.
     """
     published = {name: run for name, run in runs.items() if "optimizer" not in run.attrs}
     summaries: dict[str, xarray.Dataset] = {}
@@ -83,12 +73,7 @@ def _part(run: xarray.Dataset, part: str) -> xarray.Dataset:
 
 
 def _summary(run: xarray.Dataset, part: str, key: PRNGKeyArray) -> xarray.Dataset:
-    """Estimate the means of one part."""
     own = _part(run, part)
-    arrays = {
-        "size": (("seed",), own["size"].values[:, -1]),
-        "published": own["published"].variable,
-    }
     # Paired by seed.
     mm, single = (own["off"].sel(solution=solution).values[:, -1] for solution in RANKED[1:])
     estimates = {
@@ -96,8 +81,9 @@ def _summary(run: xarray.Dataset, part: str, key: PRNGKeyArray) -> xarray.Datase
         "order": ((), bootstrap(single - mm, key)),
         **limit.estimates(own, key),
     }
-    arrays |= variables(estimates)
-    coordinates = {name: own[name].values for name in ("seed", "solution", "snapshot")}
-    attrs = {"data.d": run.attrs["data.d"], "steps": run.attrs["steps"]}
-    attrs |= {"several": int(own["several"].sum()), "determined": own.sizes["whole"]}
-    return xarray.Dataset(arrays, coordinates, counts_of_part(run, part) | attrs)
+    counts = {"several": int(own["several"].sum()), "determined": own.sizes["whole"], **counts_of_part(run, part)}
+    return xarray.Dataset(
+        variables(estimates) | {"size": own["size"].isel(snapshot=-1, drop=True), "published": own["published"]},
+        {name: own[name].values for name in ("seed", "solution", "snapshot")},
+        {name: run.attrs[name] for name in ("data.d", "steps")} | counts,
+    )
