@@ -30,12 +30,7 @@ def estimate_run(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     )
 
 
-@claim(
-    "wide-heads:frozen",
-    OURS,
-    "With inputs and readout fixed, wider K and Q obey the nuclear norm.",
-    TRAINED,
-)
+@claim("wide-heads:frozen", OURS, "With inputs and readout fixed, wider K and Q obey the nuclear norm.", TRAINED)
 def _frozen(runs: Datasets) -> Judgement:
     return Judgement(
         all_obey(runs, [ALONE], ALL),
@@ -70,12 +65,7 @@ def _far(runs: Datasets) -> Judgement:
     return Judgement([below(label, top, FAR) for label, top in tops.items()], numbers=tops)
 
 
-@claim(
-    "wide-heads:soft",
-    OURS,
-    "In most decoders of wider heads, hard attention would raise the loss.",
-    TRAINED,
-)
+@claim("wide-heads:soft", OURS, "In most decoders of wider heads, hard attention would raise the loss.", TRAINED)
 def _soft(runs: Datasets) -> Judgement:
     return most_are_soft(runs, EVERYTHING)
 

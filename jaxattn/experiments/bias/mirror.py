@@ -73,8 +73,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     W = record["W_snapshots"].sel(snapshot=known).values[kept]
     solution = own["W_svm"].sel(seed=shared).isel(norm=0).values[:, None]
     run = ranking[ratios.KEPT].assign(
-        correlation=ranking["cosine"],
-        divergence=(("seed", "snapshot"), np.maximum(divergence(solution, W, p), _SAME)),
+        correlation=ranking["cosine"], divergence=(("seed", "snapshot"), np.maximum(divergence(solution, W, p), _SAME))
     )
     counted = ratios.counts(ranking.attrs)
     lost = counted["kept"] - len(shared)

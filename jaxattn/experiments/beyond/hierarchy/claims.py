@@ -337,17 +337,4 @@ def _least(runs: Datasets) -> Judgement:
     )
 
 
-CLAIMS = (
-    _frozen,
-    _inputs,
-    _ladder,
-    _carried,
-    _slow,
-    _bounded,
-    _readout,
-    _stopped,
-    _layers,
-    _hope,
-    _soft,
-    _least,
-)
+CLAIMS = (_frozen, _inputs, _ladder, _carried, _slow, _bounded, _readout, _stopped, _layers, _hope, _soft, _least)

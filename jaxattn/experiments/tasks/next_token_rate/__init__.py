@@ -50,12 +50,7 @@ def _directions(runs: Datasets) -> Judgement:
     )
 
 
-@claim(
-    "next-token-rate:loss",
-    _SOURCE,
-    "The cross-entropy loss converges linearly.",
-    needs=TRAINED,
-)
+@claim("next-token-rate:loss", _SOURCE, "The cross-entropy loss converges linearly.", needs=TRAINED)
 def _loss(runs: Datasets) -> Judgement:
     fall = "fall of the log loss per step, last half over the quarter before"
     return Judgement(
