@@ -79,8 +79,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         names = [name for name in (ALONE, *EVERYTHING) if name in summaries]
         _ends(ends, summaries, names)
         ends.set_title(f"(a) trained decoders end far: {verdicts['far']};\nK, Q alone obey: {verdicts['frozen']}")
-        trained = [name for name in names if name != ALONE]
-        costs(hardness, summaries, trained)
+        costs(hardness, summaries, EVERYTHING, {})
         hardness.set_title(f"(b) hard attention would\nraise the loss: {verdicts['soft']}")
         figure.suptitle(f"A trained decoder of wider heads as a hierarchy of SVMs: {verdicts['hope']}")
         page.add_counts(figure, summaries, "Each mark is one head, the mean over seeds with its 95 % interval.")

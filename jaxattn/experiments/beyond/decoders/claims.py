@@ -10,7 +10,7 @@ from jaxtyping import PRNGKeyArray
 
 from jaxattn.experiments.beyond.hierarchy.claims import ALL, FAR, HALF, HOPE, OURS, all_obey, estimate, most_are_soft
 from jaxattn.study.claims import TRAINED, Datasets, Judgement, claim
-from jaxattn.study.claims.criteria import Number, below
+from jaxattn.study.claims.criteria import below
 from jaxattn.study.estimates import estimated, mean, number
 
 # The runs: everything is trained, but for the last.
@@ -33,18 +33,12 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
 
 
 def _learned(runs: Datasets, names: Sequence[str]) -> dict[str, float]:
-    """Return the share of decoders that have learned their task, by run."""
-    return {
-        f"share of decoders that have learned their task, {name}": 1 - run.attrs["unlearned"] / run.attrs["attempted"]
-        for name, run in ((name, runs[name]) for name in names)
-    }
+    label = "share of decoders that have learned their task"
+    return {f"{label}, {name}": 1 - runs[name].attrs["unlearned"] / runs[name].attrs["attempted"] for name in names}
 
 
 def _far(runs: Datasets, names: Sequence[str]) -> Judgement:
-    """Each run's largest ratio over heads and norms must be far from 1."""
-    tops: dict[str, Number] = {
-        f"largest margin ratio of any head in any norm, {name}": number(runs[name], "top") for name in names
-    }
+    tops = {f"largest margin ratio of any head in any norm, {name}": number(runs[name], "top") for name in names}
     return Judgement([below(label, top, FAR) for label, top in tops.items()], numbers={**tops, **_learned(runs, names)})
 
 
@@ -112,12 +106,8 @@ def _frozen(runs: Datasets) -> Judgement:
     return Judgement(
         all_obey(runs, [FROZEN], ALL),
         remark="It shows that the measurement sees an Att-SVM with rotary positions where there is one.",
-        numbers={"nuclear margin ratio at the end": _last(runs, FROZEN)},
+        numbers={"nuclear margin ratio at the end": number(runs[FROZEN].isel(head=0), "last", norm="nuclear")},
     )
-
-
-def _last(runs: Datasets, name: str) -> Number:
-    return number(runs[name].isel(head=0), "last", norm="nuclear")
 
 
 @claim(
