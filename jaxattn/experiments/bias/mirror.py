@@ -24,7 +24,6 @@ from jaxattn.study.claims.claim import Needs, Setting, Source
 from jaxattn.study.claims.criteria import Criterion, above, below
 from jaxattn.study.estimates import estimated, exact, geometric_mean, mean, number, power_law
 from jaxattn.study.measuring.comparison import compare
-from jaxattn.study.measuring.ranked import ranked, to_dataset
 from jaxattn.study.style import cells, page, palette
 
 # The exponents of the paper's experiment, all that we use, and the entrywise l_p norms of these.
@@ -53,32 +52,23 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """Compare training W by `lp_gd` or `mirror` with the l_p Att-SVM solutions of its selected tokens, for every p.
 
     Returns:
-        `correlation` and `margin_ratio`, (seed, norm, snapshot); `divergence`, the Bregman divergence of the potential
-        from the run's direction to the solution of its own p, both of l_p norm 1, (seed, snapshot); and `probability`,
-        the smallest over inputs of the largest attention probability, (seed, snapshot); `stalled`, whether each seed
-        stalled, (seed,).
+        What `ratios.compared` does; `correlation`, (seed, norm, snapshot); and `divergence`, the Bregman divergence of
+        the potential from the run's direction to the solution of its own p, both of l_p norm 1, (seed, snapshot).
 
     Raises:
         ValueError: a solver is given; a p that is not among NORMS.
     """
     ratios.native(solver)
-    p = record.attrs["optimizer.p"]
+    p, seeds = record.attrs["optimizer.p"], record["seed"].values
     if p not in NORMS:
         raise ValueError(f"p: expected one of {list(NORMS)}, found {p:g}")
-    ranking = to_dataset(ranked(record, [*NORMS.values()]))
+    run = ratios.compared(record, solver, [*NORMS.values()], "cosine").rename(cosine="correlation")
+    run = run.assign_coords(seed=seeds[run["seed"].values])
     own = compare(record, [norms.named(NORMS[p])])
-    shared = np.intersect1d(record["seed"].values[ranking["seed"].values], own["seed"].values)
-    ranking = ranking.assign_coords(seed=record["seed"].values[ranking["seed"].values]).sel(seed=shared)
-    kept, known = np.isin(record["seed"].values, shared), ranking["snapshot"].values
-    W = record["W_snapshots"].sel(snapshot=known).values[kept]
-    solution = own["W_svm"].sel(seed=shared).isel(norm=0).values[:, None]
-    run = ranking[ratios.KEPT].assign(
-        correlation=ranking["cosine"], divergence=(("seed", "snapshot"), np.maximum(divergence(solution, W, p), _SAME))
-    )
-    counted = ratios.counts(ranking.attrs)
-    lost = counted["kept"] - len(shared)
-    run.attrs = {**counted, "kept": len(shared), "unsolved": counted["unsolved"] + lost}
-    return run
+    run = ratios.restricted(run, np.intersect1d(run["seed"].values, own["seed"].values))
+    W = record["W_snapshots"].sel(seed=run["seed"], snapshot=run["snapshot"]).values
+    solution = own["W_svm"].sel(seed=run["seed"]).isel(norm=0).values[:, None]
+    return run.assign(divergence=(("seed", "snapshot"), np.maximum(divergence(solution, W, p), _SAME)))
 
 
 def divergence(

@@ -35,7 +35,7 @@ _ROUNDING, _LEAST = 1e-9, 1e-9
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Estimate each run; and `apart`, the last ratio of a trained readout minus that of K and Q alone at the same ||W||.
+    """Estimate each run; and `apart`, a trained readout's last ratio minus that of K and Q alone at the same ||W||.
 
     Seeds are paired: both runs have the same sequences and the same start.
     """

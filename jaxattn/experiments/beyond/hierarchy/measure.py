@@ -50,11 +50,12 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         and `margin`, the smallest of W, (seed, head, snapshot), and the logarithms of the loss, `log_loss` and with
         hard attention `log_loss_hard`, and the attention's `share` of the gradient, (seed, snapshot). At the end,
         (seed, head): `probability`, the smallest over queries of their largest, and `asked`, the share of queries that
-        select what the task asks for. Margin ratios of matrices that training did not choose, (seed, head, norm): `cone`, the
-        95 % quantile of directions drawn from all that select the same tokens, `mean`, that of the rows' mean,
-        `nearest`, that of the matrix nearest to the start with the same margins, and `first`, that of the head when it
-        first selected these tokens. A seed is kept if all optima of its heads are certified. Of the first of them,
-        along the snapshots and in the nuclear norm, what `single.followed` returns for each head, and its `tokens`.
+        select what the task asks for. Margin ratios of matrices that training did not choose, (seed, head, norm):
+        `cone`, the 95 % quantile of directions drawn from all that select the same tokens, `mean`, that of the rows'
+        mean, `nearest`, that of the matrix nearest to the start with the same margins, and `first`, that of the head
+        when it first selected these tokens. A seed is kept if all optima of its heads are certified. Of the first of
+        them, along the snapshots and in the nuclear norm, what `single.followed` returns for each head, and its
+        `tokens`.
 
     Raises:
         ValueError: a solver is given.
@@ -121,19 +122,19 @@ def _of_head(
     along = jax.tree.map(lambda leaf: leaf[:, :-1], (posed.constraints, posed.W))
     measured = {"size": np.linalg.norm(along[1], axis=(2, 3)), "margin": posed.margin[:, :-1]}
     measured |= {"probability": posed.probability, "asked": posed.asked}
-    by_norm, statuses = [], []
+    by_norm, statuses, optima = [], [], {}
     key = jax.random.fold_in(jax.random.wrap_key_data(arrays["weights_key"][0]), layer * 100 + head)
     for norm in NORMS:
         solution = svm.solve_batch(flat[0], norm=norm)
         ratio = nulls.held(flat[0], flat[1][:, None], norms.named(norm), solution).reshape(seeds, k)
         solution = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(seeds, k, *leaf.shape[1:]), solution)
-        ends = jax.tree.map(lambda leaf: leaf[:, -2], (posed.constraints, posed.W, solution))
-        null = _null(*ends, norm, arrays["start"][:, layer, head], key)
+        optima[norm] = jax.tree.map(lambda leaf: leaf[:, :-1], solution)
+        rows, at_end, optimum = jax.tree.map(lambda leaf: leaf[:, -1], (*along, optima[norm]))
+        null = _null(rows, at_end, optimum, norm, arrays["start"][:, layer, head], key)
         by_norm.append({"ratio": ratio[:, :-1], "first": ratio[:, -1]} | null)
         statuses.append(solution.status.max(axis=1))
     measured |= {name: np.stack([one[name] for one in by_norm], axis=1) for name in by_norm[0]}
-    nuclear = jax.tree.map(lambda leaf: leaf[:, :-1], solution)
-    problems = single.Problems(read[:, late], along[1], along[0], nuclear, posed.selected)
+    problems = single.Problems(read[:, late], along[1], along[0], optima["nuclear"], posed.selected)
     return measured, np.max(statuses, axis=0), problems
 
 
