@@ -142,8 +142,8 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
             estimates["error"] = (("norm",), _error(run, minimal[_STEPS[name]], error))
         unique = (run["cosine"] != 0).any("snapshot")
         curves = {
-            "off": (1 - run["cosine"].where(unique)).median("seed").fillna(1.0),
-            "size": run["size"].median("seed"),
+            "off": (("norm", "snapshot"), (1 - run["cosine"].where(unique)).median("seed").fillna(1.0).values),
+            "size": ("snapshot", run["size"].median("seed").values),
         }
         summary = summaries[name].assign(variables(estimates) | curves)
         summaries[name] = summary.assign_attrs(minimal=int(reached[name].sum()))

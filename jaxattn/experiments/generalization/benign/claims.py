@@ -29,15 +29,14 @@ def _on_band(
 ) -> Judgement:
     """Return the judgement on the seeds of a band, or on those of them that fit all labels."""
     count, description = runs[band].attrs[seeds], BANDS[band].description
+    few = f"With {description}: {count} seeds are too few to decide; at least {LEAST_SEEDS} are needed."
     return Judgement(
         stated,
         corrected,
         correction,
         remark=f"Judged over the {count} seeds with {description}. {remark}".strip(),
         counts=counts_of({name: runs[name] for name in runs if name not in BANDS}),
-        undecided=f"With {description}: {count} seeds are too few to decide; at least {LEAST_SEEDS} are needed."
-        if count < LEAST_SEEDS
-        else undecided,
+        undecided=few if count < LEAST_SEEDS else undecided,
     )
 
 
@@ -66,16 +65,14 @@ def _before(runs: Datasets, band: str) -> float:
 def _low(runs: Datasets) -> Judgement:
     heads = {"given head": runs["low"], "weaker head": runs["low, weaker head"]}
     finds = " and ".join(f"{float(one['finds'][-1]):.2g} ({head})" for head, one in heads.items())
+    asked = {"fit": _FIT, "accuracy": _ACCURACY}
     return _on_band(
         runs,
         "low, weaker head",
         [
-            criterion
+            above(f"{label}, {head}", number(one, name), _ALL)
             for head, one in heads.items()
-            for criterion in (
-                above(f"{_FIT}, {head}", number(one, "fit"), _ALL),
-                above(f"{_ACCURACY}, {head}", number(one, "accuracy"), _ALL),
-            )
+            for name, label in asked.items()
         ],
         remark=f"So are {heads['given head'].attrs['kept']} seeds with the given head, which reads the signal through "
         f"uniform attention: before training its test accuracy is {_before(runs, 'low'):.3g}. That of the weaker head, "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from jaxattn.bias import CLOSE
-from jaxattn.study.claims import TRAINED, Datasets, Judgement, Number, Setting, Source, claim
+from jaxattn.study.claims import TRAINED, Datasets, Judgement, Setting, Source, claim
 from jaxattn.study.claims.criteria import Criterion, above, below, between
 from jaxattn.study.estimates import number
 from jaxattn.study.style import page
@@ -27,8 +29,15 @@ _ANSWERED = 0.99
 _IF_FAST = "only if the attention takes steps ten times as long as the linear layer; with equal steps"
 
 
-def _numbers(runs: Datasets, name: str, names: tuple[str, ...] = RUNS) -> dict[str, Number]:
-    return {run: number(runs[run], name) for run in names}
+def _each(
+    ask: Callable[..., Criterion], quantity: str, runs: Datasets, name: str, *edges: float, names: Sequence[str] = RUNS
+) -> list[Criterion]:
+    """Ask the same of an estimate of each run."""
+    return [ask(f"{quantity}, {run}", number(runs[run], name), *edges) for run in names]
+
+
+def _span(runs: Datasets, name: str, names: Sequence[str] = RUNS, form: str = ".3g") -> str:
+    return page.span([number(runs[run], name).mean for run in names], form)
 
 
 @claim(
@@ -39,25 +48,14 @@ def _numbers(runs: Datasets, name: str, names: tuple[str, ...] = RUNS) -> dict[s
     needs=TRAINED,
 )
 def _phases(runs: Datasets) -> Judgement:
-    start, soon, rises = (_numbers(runs, name) for name in ("start", "soon", "rise_W"))
-    phases, of_v = _numbers(runs, "phase"), _numbers(runs, "rise_v")
     return Judgement(
         [
-            *(
-                above(f"share of seeds whose outputs are not separable at the start, {run}", start[run], _ALL)
-                for run in RUNS
-            ),
-            *(
-                above(f"share in which all are classified within 1 % of the steps, {run}", soon[run], _ALL)
-                for run in RUNS
-            ),
-            *(
-                above(f"exponent of t in the norm of the attention before that, {run}", rises[run], _RAPID)
-                for run in RUNS
-            ),
+            *_each(above, "share of seeds whose outputs are not separable at the start", runs, "start", _ALL),
+            *_each(above, "share in which all are classified within 1 % of the steps", runs, "soon", _ALL),
+            *_each(above, "exponent of t in the norm of the attention before that", runs, "rise_W", _RAPID),
         ],
-        remark=f"The linear layer grows meanwhile with the exponents {_span(of_v)}, and the phase ends after "
-        f"{_span(phases)} steps. Both answers, not separable and separable, are certified.",
+        remark=f"The linear layer grows meanwhile with the exponents {_span(runs, 'rise_v')}, and the phase ends after "
+        f"{_span(runs, 'phase')} steps. Both answers, not separable and separable, are certified.",
     )
 
 
@@ -68,24 +66,24 @@ def _phases(runs: Datasets) -> Judgement:
     needs=TRAINED,
 )
 def _stable(runs: Datasets) -> Judgement:
-    more_W, more_v = (_numbers(runs, name, FAST) for name in ("more_W", "more_v"))
+    more_W, more_v = (_span(runs, name, FAST, ".0%") for name in ("more_W", "more_v"))
     return Judgement(
         _steady(runs, RUNS),
         _steady(runs, FAST),
         f"{_IF_FAST} a probability still changes by {number(runs[EQUAL], 'turned').mean:.2g} over the last decade of "
         "steps.",
         remark="Stable is what the attention computes. Its weights go on growing, ever more slowly: with longer steps, "
-        f"over the last decade by {_span(more_W, '.0%')}, those of the linear layer by {_span(more_v, '.0%')}.",
+        f"over the last decade by {more_W}, those of the linear layer by {more_v}.",
     )
 
 
-def _steady(runs: Datasets, names: tuple[str, ...]) -> list[Criterion]:
-    turned, of_W, of_v = (_numbers(runs, name, names) for name in ("turned", "steady_W", "steady_v"))
-    grown = "growth of {} in the second half of the last decade over that in the first, {}"
+def _steady(runs: Datasets, names: Sequence[str]) -> list[Criterion]:
+    change = "largest change of a probability over the last decade"
+    grown = "growth of ||{}|| in the second half of the last decade over that in the first"
     return [
-        *(below(f"largest change of a probability over the last decade, {run}", turned[run], STABLE) for run in names),
-        *(below(grown.format("||W||", run), of_W[run], _SLOWS) for run in names),
-        *(between(grown.format("||v||", run), of_v[run], *_LOGARITHM) for run in names),
+        *_each(below, change, runs, "turned", STABLE, names=names),
+        *_each(below, grown.format("W"), runs, "steady_W", _SLOWS, names=names),
+        *_each(between, grown.format("v"), runs, "steady_v", *_LOGARITHM, names=names),
     ]
 
 
@@ -105,21 +103,15 @@ def _hyperplane(runs: Datasets) -> Judgement:
     )
 
 
-def _near(runs: Datasets, names: tuple[str, ...]) -> list[Criterion]:
-    limit, off = _numbers(runs, "limit", names), _numbers(runs, "off_end", names)
-    return [
-        *(above(f"limit of the margin ratio, {run}", limit[run], CLOSE) for run in names),
-        *(below(f"1 - cos at the end, {run}", off[run], NEAR) for run in names),
-    ]
+def _near(runs: Datasets, names: Sequence[str]) -> list[Criterion]:
+    limits = _each(above, "limit of the margin ratio", runs, "limit", CLOSE, names=names)
+    return [*limits, *_each(below, "1 - cos at the end", runs, "off_end", NEAR, names=names)]
 
 
 @claim("regular-languages:loss", _SOURCE, "In the second phase, the loss falls at a rate of O(1/t).", needs=TRAINED)
 def _loss(runs: Datasets) -> Judgement:
-    exponents = _numbers(runs, "exponent")
-    labels = {run: f"exponent of t in the loss over the last decade, {run}" for run in RUNS}
-    return Judgement(
-        [below(labels[run], exponents[run], _LOSS) for run in RUNS], expected=dict.fromkeys(labels.values(), -1.0)
-    )
+    stated = _each(below, "exponent of t in the loss over the last decade", runs, "exponent", _LOSS)
+    return Judgement(stated, expected=dict.fromkeys((one.quantity for one in stated), -1.0))
 
 
 @claim(
@@ -129,8 +121,7 @@ def _loss(runs: Datasets) -> Judgement:
     needs=TRAINED,
 )
 def _parity(runs: Datasets) -> Judgement:
-    found = _numbers(runs, "answered")
-    return Judgement([above(f"share of sequences whose parity is found, {run}", found[run], _ANSWERED) for run in RUNS])
+    return Judgement(_each(above, "share of sequences whose parity is found", runs, "answered", _ANSWERED))
 
 
 @claim(
@@ -141,22 +132,16 @@ def _parity(runs: Datasets) -> Judgement:
     needs=TRAINED,
 )
 def _final(runs: Datasets) -> Judgement:
-    first, limit = _numbers(runs, "off_first_end"), _numbers(runs, "limit")
+    away = "1 - cos at the end from the hyperplane that ends the first phase"
+    turned, off = (number(runs[EQUAL], name).mean for name in ("turned", "off_end"))
     return Judgement(
         [
-            *(
-                above(f"1 - cos at the end from the hyperplane that ends the first phase, {run}", first[run], FAR)
-                for run in RUNS
-            ),
-            *(above(f"limit of the margin ratio, {run}", limit[run], CLOSE) for run in RUNS),
+            *_each(above, away, runs, "off_first_end", FAR),
+            *_each(above, "limit of the margin ratio", runs, "limit", CLOSE),
         ],
-        remark=f"With equal steps a probability still changes by {number(runs[EQUAL], 'turned').mean:.2g} over the "
-        f"last decade, and v ends at 1 - cos = {number(runs[EQUAL], 'off_end').mean:.2g} from the hyperplane.",
+        remark=f"With equal steps a probability still changes by {turned:.2g} over the last decade, and v ends at "
+        f"1 - cos = {off:.2g} from the hyperplane.",
     )
-
-
-def _span(numbers: dict[str, Number], form: str = ".3g") -> str:
-    return page.span([one.mean for one in numbers.values()], form)
 
 
 CLAIMS = (_phases, _stable, _hyperplane, _loss, _parity, _final)
