@@ -97,21 +97,25 @@ def bound(steps: Int[np.ndarray, " snapshots"], p: float) -> Float[np.ndarray, "
 
 def _over_bound(divergences: xarray.DataArray, p: float) -> xarray.DataArray:
     """Return the divergence divided by the bound, (seed, snapshot), against log k; a constant is the bound's rate."""
-    steps = divergences["snapshot"].values
-    late = divergences.isel(snapshot=steps >= min(_SINCE, steps[-1]))
+    late = _late(divergences)
     steps = late["snapshot"].values
     return (late / bound(steps, p)).assign_coords(snapshot=np.log(steps))
+
+
+def _late(curve: xarray.DataArray) -> xarray.DataArray:
+    steps = curve["snapshot"].values
+    return curve.isel(snapshot=steps >= min(_SINCE, steps[-1]))
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     """Estimate how close each run comes to every solution, and the rate for its own.
 
     Returns:
-        For each run what `ratios.estimate` returns, and: `cosine`, the mean correlation with each solution at the last
-        snapshot, and `ahead`, the correlation with its own minus this one, (norm,); `power`, the exponent of k in the
-        divergence over the last decade of steps, and `slack`, that of log k in the divergence divided by the paper's
-        bound, NaN for runs of less than 100,000 steps; `off`, the geometric mean of the divergence along the snapshots;
-        and `attention`, the mean over seeds of the worst input's largest probability at the last one.
+        What `ratios.estimate` returns, and: `cosine`, the mean correlation with each solution at the end, and `ahead`,
+        that with its own minus this one, (norm,); `power`, the exponent of k in the divergence over the last decade of
+        steps, and `slack`, that of log k in the divergence over the paper's bound, NaN for runs of less than 100,000
+        steps; `off`, the geometric mean of the divergence, (snapshot,); and `attention`, the mean over seeds of the
+        worst input's largest probability at the end.
     """
     keys = [(jax.random.fold_in(key, k), derive_key(key, k)) for k in range(len(runs))]
     return {
@@ -228,9 +232,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         )
         for axes, runs in zip(panels[1], (last, limits), strict=True):
             _draw_divergences(axes, runs)
-        _draw_bounds(panels[1, 0], last)
-        for axes in panels[1]:
             axes.legend(loc="lower left")
+        _draw_bounds(panels[1, 0], last)
         panels[1, 0].set_title("(c) $l_p$-AttGD, and the bound (thin)")
         panels[1, 1].set_title("(d) normalized rule")
         panels[1, 0].set_ylabel("Bregman divergence from\nown solution")
@@ -246,19 +249,14 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
 
 
 def _draw_correlations(axes: Axes, runs: dict[float, xarray.Dataset]) -> None:
-    """Draw the mean correlation of each run with each solution of the paper's experiment."""
     means = np.array([run["cosine"].sel(norm=[NORMS[q] for q in PUBLISHED]).values for run in runs.values()])
     axes.imshow(means, cmap="Blues", vmin=0.2, vmax=1.0, aspect="auto")
-    nearest = means.argmax(axis=1)
-    own = np.array([PUBLISHED.index(p) for p in runs])
     for (row, column), value in np.ndenumerate(means):
-        look: dict[str, Any] = {
-            "color": "white" if value > 0.6 else "black",
-            "fontweight": "bold" if column == nearest[row] else "normal",
-        }
-        axes.text(column, row, f"{value:.3f}", ha="center", va="center", fontsize=cells.SIZE, **look)
-    for row, column in enumerate(own):
-        corner = (column - 0.45, row - 0.43)
+        colour, weight = "white" if value > 0.6 else "black", "bold" if value == means[row].max() else "normal"
+        look: dict[str, Any] = {"color": colour, "fontweight": weight, "fontsize": cells.SIZE}
+        axes.text(column, row, f"{value:.3f}", ha="center", va="center", **look)
+    for row, p in enumerate(runs):
+        corner = (PUBLISHED.index(p) - 0.45, row - 0.43)
         axes.add_patch(Rectangle(corner, 0.9, 0.86, fill=False, edgecolor=palette.NUCLEAR, linewidth=1.4))
     _label_exponents(axes, PUBLISHED, runs)
     axes.set_title(f"(a) correlation with each solution after\n{_epochs(runs):,} epochs of $l_p$-AttGD")
@@ -279,8 +277,7 @@ def _label_exponents(axes: Axes, columns: Iterable[float], rows: Iterable[float]
 
 def _draw_divergences(axes: Axes, runs: dict[float, xarray.Dataset]) -> None:
     for p, run in runs.items():
-        exponent = float(run["power"])
-        label = f"$p = {p:g}$" + ("" if math.isnan(exponent) else f": $k^{{{exponent:.2f}}}$")
+        label = f"$p = {p:g}$" + (f": $k^{{{float(run['power']):.2f}}}$" if np.isfinite(run["power"]) else "")
         trained = run.isel(snapshot=run["snapshot"].values > 0)
         curve = (trained[name].values for name in ("snapshot", "off", "off_low", "off_high"))
         page.band(axes, *curve, label=label, color=_COLOURS[p], linestyle=_DASHES[p])
@@ -290,11 +287,10 @@ def _draw_divergences(axes: Axes, runs: dict[float, xarray.Dataset]) -> None:
 def _draw_bounds(axes: Axes, runs: dict[float, xarray.Dataset]) -> None:
     """Draw the order of the paper's bound for each p, through the run's divergence where rates are fitted from."""
     for p, run in runs.items():
-        steps = run["snapshot"].values
-        late = steps >= min(_SINCE, steps[-1])
-        order = bound(steps[late], p)
-        scaled = order * run["off"].values[late][0] / order[0]
-        axes.plot(steps[late], scaled, color=_COLOURS[p], linewidth=0.7, linestyle="-")
+        late = _late(run["off"])
+        order = bound(late["snapshot"].values, p)
+        scaled = order * late.values[0] / order[0]
+        axes.plot(late["snapshot"].values, scaled, color=_COLOURS[p], linewidth=0.7, linestyle="-")
 
 
 EXPERIMENT = Experiment(measure, claims=tuple(_claims()), summarize=summarize, draw=draw)
