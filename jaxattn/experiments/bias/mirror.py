@@ -139,7 +139,6 @@ def _estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def _nearest(p: float, runs: Datasets) -> Judgement:
-    """Its own solution must have the highest correlation after the paper's epochs; as corrected, later."""
     first, last = runs[_EPOCHS.format(p)], runs[_LONGER.format(p)]
     means = ", ".join(f"{float(last['cosine'].sel(norm=NORMS[q])):.3f}" for q in PUBLISHED)
     return Judgement(
@@ -167,7 +166,6 @@ def _ahead(p: float, run: xarray.Dataset) -> list[Criterion]:
 
 
 def _rate(p: float, runs: Datasets) -> Judgement:
-    """The divergence must not fall more slowly than the bound over the last decade of steps."""
     run = runs[_LONGER.format(p)]
     last, slack = run.attrs["steps"], number(run, "slack")
     return Judgement(

@@ -17,13 +17,8 @@ from jaxattn.experiments.tasks.regular_languages.measure import _rise, _separate
 from jaxattn.study.settings.schedule import Logarithmically
 from tests.recorded import recorded
 
-VERDICTS = {
-    "regular-languages:phases": "holds",
+VERDICTS = {claim.id: "holds" for claim in claims.CLAIMS} | {
     "regular-languages:stable": "holds with a correction",
-    "regular-languages:hyperplane": "holds",
-    "regular-languages:loss": "holds",
-    "regular-languages:parity": "holds",
-    "regular-languages:final-outputs": "holds",
 }
 STEPS = np.array(Logarithmically(8)(10000))
 KEY = jax.random.key(0)
@@ -113,17 +108,8 @@ def record(tmp_path_factory):
         {"attention": descent.gd(20.0), "readout": descent.gd(2.0)}, models.Joint("attention", "readout")
     )
     start = partial(initial.with_readout, law=initial.free_zero, scale=0.1)
-    made = recorded(
-        tmp_path_factory.mktemp("record"),
-        partial(even_pairs, length=3),
-        start,
-        rule,
-        {},
-        seeds=8,
-        steps=300,
-        snapshots=Logarithmically(8),
-        model=models.with_values(),
-    )
+    law, kept, folder = partial(even_pairs, length=3), Logarithmically(8), tmp_path_factory.mktemp("record")
+    made = recorded(folder, law, start, rule, {}, seeds=8, steps=300, snapshots=kept, model=models.with_values())
     return made.assign_attrs({"data.length": 3})
 
 

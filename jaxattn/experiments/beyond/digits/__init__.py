@@ -68,7 +68,6 @@ def _estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def _rate(weights: str, runs: Datasets) -> Judgement:
-    """For both laws of patches the exponent must be the predicted one, and that on the sphere."""
     by_law = {law: runs[f"{weights}, {law}"] for law in (*_LAWS, "sphere")}
     exponents = {law: number(run, "exponent") for law, run in by_law.items()}
     stated = []

@@ -126,5 +126,4 @@ def _viewed(name: str, run: xarray.Dataset, k: int) -> dict[str, Any]:
 
 
 def _tokens(marked: np.ndarray) -> list[list[list[int]]]:
-    """Return for each sequence and query the tokens that are marked."""
     return [[np.flatnonzero(query).tolist() for query in sequence] for sequence in marked]

@@ -33,7 +33,6 @@ SAME, NEARER = 0.95, math.log10(1.1)
 
 
 def _same_tokens(names: tuple[str, ...], runs: Datasets) -> Judgement:
-    """Nearly all inputs must get the token that training W selects, with a saturated attention."""
     optimal = ", ".join(f"{float(runs[name]['optimal']):.0%} ({name})" for name in (PLAIN, *names))
     shares, stated = {}, []
     for name in names:
@@ -64,7 +63,6 @@ def _same_tokens(names: tuple[str, ...], runs: Datasets) -> Judgement:
 
 
 def _obeys_frobenius(names: tuple[str, ...], runs: Datasets) -> Judgement:
-    """`bias.rank` must name only the Frobenius norm, for every weight."""
     family = {name: runs[name] for name in names}
     ends = {f"{name}: margin ratio, frobenius": _end(run) for name, run in family.items()}
     leads = {f"{name}: frobenius minus {run.attrs['rival']}": number(run, "lead") for name, run in family.items()}
@@ -101,7 +99,6 @@ def _unsure(run: xarray.Dataset) -> str:
 
 
 def _nearer(name: str, runs: Datasets) -> Judgement:
-    """A run must be nearer to the SVM than without the change, and than with the same change at random."""
     run, base = runs[name], BASES[name]
     gains = {base: number(run, "gain")}
     if name in CONTROLS:

@@ -73,7 +73,6 @@ def _by_strength(run: xarray.Dataset) -> xarray.Dataset:
 
 
 def _pooled(runs: Datasets, band: Band, key: PRNGKeyArray) -> xarray.Dataset:
-    """Estimate the outcomes of the seeds of a band, pooled over runs."""
     chosen = {name: band.holds(run["ratio"].values, run["strength"].values) for name, run in runs.items()}
     seeds = xarray.concat([run.isel(seed=chosen[name]) for name, run in runs.items()], "seed")
     fitted = _fitted(seeds)

@@ -55,7 +55,6 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
 
 
 def _course(axes: Axes, summary: xarray.Dataset, title: str) -> None:
-    """Draw what is fit and found along the time of the flow."""
     for name, (colour, dashes, label) in _COURSE.items():
         axes.plot(summary["time"].values, summary[name].values, color=colour, linestyle=dashes, label=label)
     axes.set(title=title, xlabel="time of the flow", ylabel="share", ylim=(-0.03, 1.03))

@@ -58,7 +58,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 
 def _read(w: Float[Array, "snapshots d"], problem: Problem, words: UInt32[Array, " words"]) -> dict[str, Array]:
-    """Evaluate the snapshots on the training inputs and on new ones."""
     scores, right = problem.X @ problem.v, classes(problem.n) == problem.Y
     key = jax.random.wrap_key_data(words)
 
