@@ -218,23 +218,21 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     )
     with page.style():
         figure = page.full(5.6)
-        panels = figure.subplots(2, 2)
-        _draw_correlations(panels[0, 0], first)
+        (nearest, ratio), (published, normalized) = figure.subplots(2, 2)
+        _draw_correlations(nearest, first)
         verdicts = "; ".join(f"$p = {p:g}$: {judgements[f'mirror:nearest-{p:g}'].verdict}" for p in first)
         figure.suptitle(f"After {_epochs(first):,} epochs the run's own solution is the nearest. {verdicts}")
-        cells.table(panels[0, 1], [cells.Row(run, NORMS[p]) for p, run in limits.items()], [*NORMS.values()])
-        _label_exponents(panels[0, 1], NORMS, limits)
-        named = [judgements[f"mirror:direction-{p:g}"].verdict is Verdict.HOLDS for p in NORMS]
-        panels[0, 1].set_title(
-            f"(b) margin ratio of the normalized rule:\nown norm obeyed in {sum(named)} of {len(named)}"
-        )
-        for axes, runs in zip(panels[1], (last, limits), strict=True):
+        cells.table(ratio, [cells.Row(run, NORMS[p]) for p, run in limits.items()], [*NORMS.values()])
+        _label_exponents(ratio, NORMS, limits)
+        held = sum(judgements[f"mirror:direction-{p:g}"].verdict is Verdict.HOLDS for p in NORMS)
+        ratio.set_title(f"(b) margin ratio of the normalized rule:\nown norm obeyed in {held} of {len(NORMS)}")
+        for axes, runs in ((published, last), (normalized, limits)):
             _draw_divergences(axes, runs)
             axes.legend(loc="lower left")
-        _draw_bounds(panels[1, 0], last)
-        panels[1, 0].set_title("(c) $l_p$-AttGD, and the bound (thin)")
-        panels[1, 1].set_title("(d) normalized rule")
-        panels[1, 0].set_ylabel("Bregman divergence from\nown solution")
+        _draw_bounds(published, last)
+        published.set_title("(c) $l_p$-AttGD, and the bound (thin)")
+        published.set_ylabel("Bregman divergence from\nown solution")
+        normalized.set_title("(d) normalized rule")
         page.add_counts(
             figure,
             summaries,

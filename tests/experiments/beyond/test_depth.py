@@ -43,7 +43,7 @@ def measured():
         arrays[f"{name}_confusion"] = ((f"{name}_norm", f"{name}_rival"), layer["confusion"].values)
         arrays[name] = (layer.isel(norm=0, drop=True) if name == "every" else layer)["margin_ratio"]
     exponents = {f"{name}_exponents": "[]" for name in ratios}
-    return {"two layers": xarray.Dataset(arrays, attrs=layer.attrs | exponents)}
+    return {"two layers": xarray.Dataset(arrays, attrs=synthetic.run({}, NORMS).attrs | exponents)}
 
 
 def test_unread_positions_are_gone_below_a_hundredth():

@@ -104,18 +104,10 @@ def add(x: Float[Array, "*batch d"], written: Float[Array, "*batch d"]) -> Float
 class Decoder:
     """The shape of a decoder, and how fast each part learns.
 
-    Attributes:
-        vocabulary: the number of tokens, V.
-        length: of a sequence, T.
-        d: the dimension of an embedding, at least V + T, so that embeddings are independent at the start.
-        width: of K and Q; None to train W itself, from zero.
-        layers: their number.
-        heads: of each layer.
-        hidden: units of each layer's feed-forward part.
-        compared: applied to what keys and queries read.
-        norm: applied to what values, hidden units and readout read.
-        join: joins what attention writes with its input.
-        rates: of the parts.
+    Embeddings have d dimensions, at least V + T for a vocabulary of V and a length of T, so that they are independent
+    at the start. Without a width of K and Q, W itself is trained, from zero. `compared` is applied to what keys and
+    queries read, `norm` to what values, hidden units and readout read; `join` joins what attention writes with its
+    input.
 
     Raises:
         ValueError: a number that is not positive, or a dimension that is too small.

@@ -71,14 +71,9 @@ def ends(
     estimates: Sequence[tuple[str, str, str, str, str]],
     written: Mapping[str, str],
 ) -> None:
-    """Draw estimates of each head of some runs side by side.
+    """Draw estimates of each head of the runs that were made side by side; `written` has short names of runs.
 
-    Args:
-        axes: of the panel.
-        summaries: of all runs.
-        names: of the runs that are drawn, where they were made.
-        estimates: of each the name, the norm, the colour, the marker and the label.
-        written: short names of runs.
+    Of each estimate are given its name, the norm, the colour, the marker and the label.
     """
     heads = [(name, head) for name in names if name in summaries for head in summaries[name]["head"].values]
     for estimate, norm, colour, mark, label in estimates:
