@@ -12,7 +12,8 @@ import xarray
 
 from jaxattn import descent, svm
 from jaxattn.attention import Factored
-from jaxattn.experiments.beyond.decoders import claims, rotary, tasks, training
+from jaxattn.experiments.beyond import decoders
+from jaxattn.experiments.beyond.decoders import rotary, tasks, training
 from jaxattn.experiments.beyond.decoders.measure import measure
 from jaxattn.experiments.beyond.digits import images
 from jaxattn.experiments.beyond.hierarchy.decoder import Decoder, Rates, add, root_mean_square
@@ -20,7 +21,7 @@ from jaxattn.experiments.beyond.hierarchy.record import Decoders
 from jaxattn.language import Markov
 from tests.experiments.beyond import test_hierarchy
 
-VERDICTS = {claim.id: "holds" for claim in claims.CLAIMS} | {
+VERDICTS = {claim.id: "holds" for claim in decoders.CLAIMS} | {
     "decoders:hope": "does not hold",
 }
 ROTARY = rotary.Rotary(vocabulary=6, length=6, d=12, width=5, heads=2, compared=partial(rotary.lifted, angle=0.7))
@@ -28,7 +29,7 @@ ROTARY = rotary.Rotary(vocabulary=6, length=6, d=12, width=5, heads=2, compared=
 
 def measured():
     """Heads obey where only K and Q are trained, and end at .2 elsewhere."""
-    return {name: run(obeys=name == claims.FROZEN) for name in (*claims.EVERYTHING, claims.FROZEN)}
+    return {name: run(obeys=name == decoders.FROZEN) for name in (*decoders.EVERYTHING, decoders.FROZEN)}
 
 
 def run(obeys):

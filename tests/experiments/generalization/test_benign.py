@@ -9,8 +9,7 @@ import pytest
 import xarray
 
 from jaxattn import data, descent, heads, losses, records
-from jaxattn.experiments.generalization.benign import bands, law
-from jaxattn.experiments.generalization.benign.claims import CLAIMS
+from jaxattn.experiments.generalization.benign import CLAIMS, bands, law
 from jaxattn.experiments.generalization.benign.measure import _new, measure
 from jaxattn.experiments.generalization.benign.record import Selecting
 from jaxattn.study.settings import recording, schedule

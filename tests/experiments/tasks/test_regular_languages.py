@@ -11,13 +11,13 @@ import pytest
 import xarray
 
 from jaxattn import descent, initial, models
-from jaxattn.experiments.tasks.regular_languages import claims
+from jaxattn.experiments.tasks.regular_languages import CLAIMS, EQUAL, RUNS
 from jaxattn.experiments.tasks.regular_languages.law import answered, even_pairs, parity
 from jaxattn.experiments.tasks.regular_languages.measure import _rise, _separated, estimate, measure
 from jaxattn.study.settings.schedule import Logarithmically
 from tests.recorded import recorded
 
-VERDICTS = {claim.id: "holds" for claim in claims.CLAIMS} | {
+VERDICTS = {claim.id: "holds" for claim in CLAIMS} | {
     "regular-languages:stable": "holds with a correction",
 }
 STEPS = np.array(Logarithmically(8)(10000))
@@ -26,7 +26,7 @@ KEY = jax.random.key(0)
 
 def measured():
     """The attention slows down, v grows like the logarithm of t, and turns to the hyperplane like 1 / ||v||."""
-    return {run: of_gap(0.1 if run == claims.EQUAL else 0.01) for run in claims.RUNS}
+    return {run: of_gap(0.1 if run == EQUAL else 0.01) for run in RUNS}
 
 
 def of_gap(moved):
