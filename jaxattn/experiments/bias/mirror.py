@@ -248,7 +248,7 @@ def _draw_correlations(axes: Axes, runs: dict[float, xarray.Dataset]) -> None:
     means = np.array([run["cosine"].sel(norm=[NORMS[q] for q in PUBLISHED]).values for run in runs.values()])
     axes.imshow(means, cmap="Blues", vmin=0.2, vmax=1.0, aspect="auto")
     for (row, column), value in np.ndenumerate(means):
-        colour, weight = "white" if value > 0.6 else "black", "bold" if value == means[row].max() else "normal"
+        colour, weight = "white" if value > 0.6 else "black", "bold" if column == means[row].argmax() else "normal"
         look: dict[str, Any] = {"color": colour, "fontweight": weight, "fontsize": cells.SIZE}
         axes.text(column, row, f"{value:.3f}", ha="center", va="center", **look)
     for row, p in enumerate(runs):
