@@ -108,7 +108,10 @@ def test_the_diagonal_model_is_attention_with_diagonal_matrices():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("weights", "model"),
-    [(initial.factored, "jaxattn.models.Seeing"), (laws.diagonal, "jaxattn.experiments.bias.flow.model.Diagonal")],
+    [
+        (initial.factored, "jaxattn.models.TransformedInputs"),
+        (laws.diagonal, "jaxattn.experiments.bias.flow.model.Diagonal"),
+    ],
 )
 def test_a_record_is_measured_in_both_norms(tmp_path, weights, model):
     law, rule = partial(data.sphere, n=2, T=3, d=5), descent.falling(descent.jointly_normalized_gd(1.0, 0.0, 0.0))
