@@ -30,12 +30,7 @@ def estimate_run(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     )
 
 
-@claim(
-    "wide-heads:frozen",
-    OURS,
-    "With inputs and readout fixed, wider K and Q obey the nuclear norm.",
-    TRAINED,
-)
+@claim("wide-heads:frozen", OURS, "With inputs and readout fixed, wider K and Q obey the nuclear norm.", TRAINED)
 def _frozen(runs: Datasets) -> Judgement:
     return Judgement(
         all_obey(runs, [ALONE], ALL),
@@ -70,12 +65,7 @@ def _far(runs: Datasets) -> Judgement:
     return Judgement([below(label, top, FAR) for label, top in tops.items()], numbers=tops)
 
 
-@claim(
-    "wide-heads:soft",
-    OURS,
-    "In most decoders of wider heads, hard attention would raise the loss.",
-    TRAINED,
-)
+@claim("wide-heads:soft", OURS, "In most decoders of wider heads, hard attention would raise the loss.", TRAINED)
 def _soft(runs: Datasets) -> Judgement:
     return most_are_soft(runs, EVERYTHING)
 
@@ -89,8 +79,7 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         names = [name for name in (ALONE, *EVERYTHING) if name in summaries]
         _ends(ends, summaries, names)
         ends.set_title(f"(a) trained decoders end far: {verdicts['far']};\nK, Q alone obey: {verdicts['frozen']}")
-        trained = [name for name in names if name != ALONE]
-        costs(hardness, summaries, trained)
+        costs(hardness, summaries, EVERYTHING, {})
         hardness.set_title(f"(b) hard attention would\nraise the loss: {verdicts['soft']}")
         figure.suptitle(f"A trained decoder of wider heads as a hierarchy of SVMs: {verdicts['hope']}")
         page.add_counts(figure, summaries, "Each mark is one head, the mean over seeds with its 95 % interval.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import xarray
@@ -20,29 +20,30 @@ from jaxattn.study.estimates import estimated, mean, number
 from jaxattn.study.style import cells, page
 from jaxattn.study.style.view import rounded
 
-# The rules and steps in the order of the rows. A run is called "weights, rule, step".
-RULES = (
-    "normalized GD",
-    "GD with momentum",
-    "sign descent",
-    "signs of momentum",
-    "Lion",
-    "RMSProp",
-    "Adam",
-    "Adam, beta_2 = 0.999",
-    "Adam, eps = 1e-8",
-    "schedule-free GD",
-    "schedule-free Adam",
-    "polar factor",
-    "polar factor of momentum",
-    "Muon",
-    "GD on K, polar factor on Q",
-    "coordinate descent",
-    "mirror descent, p = 1.75",
-    "mirror descent, p = 3",
-)
+# The rules in the order of the rows: how their claims are called, and what these speak of, with W or (K, Q) in place of
+# {}. A run is called "weights, rule, step".
+RULES = {
+    "normalized GD": ("gd", "Gradient descent on {}"),
+    "GD with momentum": ("momentum", "Gradient descent with momentum on {}"),
+    "sign descent": ("sign", "Sign descent on {}"),
+    "signs of momentum": ("sign-momentum", "Descent along the signs of momentum on {}"),
+    "Lion": ("lion", "Lion on {}"),
+    "RMSProp": ("rmsprop", "RMSProp on {}"),
+    # With the usual beta_2 of .999, W would go a fiftieth as far in as many steps.
+    "Adam": ("adam", "Adam (beta_2 = 0.95, eps = 0) on {}"),
+    "Adam, beta_2 = 0.999": ("adam-999", "Adam (beta_2 = 0.999, eps = 0) on {}"),
+    "Adam, eps = 1e-8": ("adam-eps", "Adam (beta_2 = 0.95, eps = 1e-8) on {}"),
+    "schedule-free GD": ("schedule-free", "Schedule-free normalized GD on {}"),
+    "schedule-free Adam": ("schedule-free-adam", "Schedule-free Adam (beta_2 = 0.95, eps = 0) on {}"),
+    "polar factor": ("polar", "Steepest descent on {} in the spectral norm"),
+    "polar factor of momentum": ("polar-momentum", "Descent along the polar factor of momentum on {}"),
+    "Muon": ("muon", "Muon with five Newton-Schulz steps on {}"),
+    "GD on K, polar factor on Q": ("gd-polar", "Gradient descent on K with steepest descent on Q in the spectral norm"),
+    "coordinate descent": ("coordinate", "Steepest descent on {} in the l_1 norm"),
+    "mirror descent, p = 1.75": ("mirror-1.75", "Mirror descent on {} with p = 1.75"),
+    "mirror descent, p = 3": ("mirror-3", "Mirror descent on {} with p = 3"),
+}
 STEPS = {"constant": "constant", "k^-1/2": "$k^{-1/2}$"}
-WEIGHTS = {"W": "$W$", "KQ": "$(K, Q)$"}
 # Rows of the figure: how the names of runs end, and how they are written.
 ROWS = {f"{rule}, {step}": f"{rule}, {written}" for rule in RULES for step, written in STEPS.items()}
 
@@ -59,81 +60,36 @@ _AVERAGED = Source("jaxattn", "averaging in place of a falling step (schedule-fr
 _INDUCED = Source("jaxattn", "the norm that norms of K and Q induce on K Q^T", Setting.OURS)
 
 
-class _Limit(NamedTuple):
-    """The norm that a rule obeys with some schedules."""
-
-    name: str
-    rule: str
-    steps: tuple[str, ...]
-    norm: str
-    source: Source
-    subject: str
-
-
-# With the usual beta_2 of .999, W would go a fiftieth as far in as many steps.
-_ADAM = "Adam (beta_2 = 0.95, eps = 0)"
-_MUON = "Muon with five Newton-Schulz steps"
 _BOTH, _CONSTANT, _FALLING = ("constant", "k^-1/2"), ("constant",), ("k^-1/2",)
-# On (K, Q) only steps that fall are predicted to obey a norm, except for the gradient's own direction: the gradient
-# then falls by a constant factor or more at each constant step, and momentum outlives it. What sign descent and Adam
-# obey on (K, Q), the norm of sign matrices, is compared in atlas-induced.
+# The steps with which a rule is predicted to obey a norm, and where from. On (K, Q) only steps that fall are, but for
+# the gradient's own direction: the gradient then falls by a constant factor or more at each constant step, and momentum
+# outlives it. What sign descent and Adam obey on (K, Q), the norm of sign matrices, is compared in atlas-induced.
 _LIMITS = {
-    "W": (
-        _Limit("gd", "normalized GD", _BOTH, "frobenius", _DESCENT, "Gradient descent on W"),
-        _Limit("momentum", "GD with momentum", _BOTH, "frobenius", _LINEAR, "Gradient descent with momentum on W"),
-        _Limit("sign", "sign descent", _BOTH, "max", _LINEAR, "Sign descent on W"),
-        _Limit(
-            "sign-momentum", "signs of momentum", _FALLING, "max", _LINEAR, "Descent along the signs of momentum on W"
-        ),
-        _Limit("lion", "Lion", _BOTH, "max", _LINEAR, "Lion on W"),
-        _Limit("rmsprop", "RMSProp", _CONSTANT, "max", _LINEAR, "RMSProp on W"),
-        _Limit("adam", "Adam", _BOTH, "max", _LINEAR, f"{_ADAM} on W"),
-        _Limit("adam-999", "Adam, beta_2 = 0.999", _FALLING, "max", _LINEAR, "Adam (beta_2 = 0.999, eps = 0) on W"),
-        _Limit(
-            "schedule-free", "schedule-free GD", _CONSTANT, "frobenius", _AVERAGED, "Schedule-free normalized GD on W"
-        ),
-        _Limit(
-            "schedule-free-adam",
-            "schedule-free Adam",
-            _CONSTANT,
-            "max",
-            _AVERAGED,
-            "Schedule-free Adam (beta_2 = 0.95, eps = 0) on W",
-        ),
-        _Limit("polar", "polar factor", _BOTH, "spectral", _LINEAR, "Steepest descent on W in the spectral norm"),
-        _Limit(
-            "polar-momentum",
-            "polar factor of momentum",
-            _FALLING,
-            "spectral",
-            _LINEAR,
-            "Descent along the polar factor of momentum on W",
-        ),
-        _Limit("muon", "Muon", _BOTH, "spectral", _NEWTON, f"{_MUON} on W"),
-        _Limit("coordinate", "coordinate descent", _BOTH, "l1", _LINEAR, "Steepest descent on W in the l_1 norm"),
-        _Limit(
-            "mirror-1.75", "mirror descent, p = 1.75", _CONSTANT, "l_1.75", _MIRROR, "Mirror descent on W with p = 1.75"
-        ),
-        _Limit("mirror-3", "mirror descent, p = 3", _CONSTANT, "l_3", _MIRROR, "Mirror descent on W with p = 3"),
-    ),
-    "KQ": (
-        _Limit("gd", "normalized GD", _BOTH, "nuclear", _FACTORS, "Gradient descent on (K, Q)"),
-        _Limit(
-            "momentum", "GD with momentum", _FALLING, "nuclear", _INDUCED, "Gradient descent with momentum on (K, Q)"
-        ),
-        _Limit(
-            "polar", "polar factor", _FALLING, "spectral", _INDUCED, "Steepest descent on K and Q in spectral norms"
-        ),
-        _Limit(
-            "gd-polar",
-            "GD on K, polar factor on Q",
-            _FALLING,
-            "frobenius",
-            _INDUCED,
-            "Gradient descent on K with steepest descent on Q in the spectral norm",
-        ),
-        _Limit("muon", "Muon", _FALLING, "spectral", _INDUCED, f"{_MUON} on (K, Q)"),
-    ),
+    "W": {
+        "normalized GD": (_BOTH, "frobenius", _DESCENT),
+        "GD with momentum": (_BOTH, "frobenius", _LINEAR),
+        "sign descent": (_BOTH, "max", _LINEAR),
+        "signs of momentum": (_FALLING, "max", _LINEAR),
+        "Lion": (_BOTH, "max", _LINEAR),
+        "RMSProp": (_CONSTANT, "max", _LINEAR),
+        "Adam": (_BOTH, "max", _LINEAR),
+        "Adam, beta_2 = 0.999": (_FALLING, "max", _LINEAR),
+        "schedule-free GD": (_CONSTANT, "frobenius", _AVERAGED),
+        "schedule-free Adam": (_CONSTANT, "max", _AVERAGED),
+        "polar factor": (_BOTH, "spectral", _LINEAR),
+        "polar factor of momentum": (_FALLING, "spectral", _LINEAR),
+        "Muon": (_BOTH, "spectral", _NEWTON),
+        "coordinate descent": (_BOTH, "l1", _LINEAR),
+        "mirror descent, p = 1.75": (_CONSTANT, "l_1.75", _MIRROR),
+        "mirror descent, p = 3": (_CONSTANT, "l_3", _MIRROR),
+    },
+    "KQ": {
+        "normalized GD": (_BOTH, "nuclear", _FACTORS),
+        "GD with momentum": (_FALLING, "nuclear", _INDUCED),
+        "polar factor": (_FALLING, "spectral", _INDUCED),
+        "GD on K, polar factor on Q": (_FALLING, "frobenius", _INDUCED),
+        "Muon": (_FALLING, "spectral", _INDUCED),
+    },
 }
 _SCHEDULES = {"constant": "with a constant step", "k^-1/2": "with steps that fall like k^-1/2"}
 # For predictions that no paper makes about attention.
@@ -145,27 +101,26 @@ _CONJECTURES = {
 }
 
 
-def _statement(limit: _Limit, step: str) -> str:
-    conjecture = _CONJECTURES.get(limit.source, "")
-    return f"{limit.subject}, {_SCHEDULES[step]}, obeys the Att-SVM with the norm {limit.norm}{conjecture}."
-
-
 _NAMES = {"constant": "constant", "k^-1/2": "falling"}
+
+
+def _prediction(weights: str, rule: str, step: str) -> Prediction:
+    _, norm, source = _LIMITS[weights][rule]
+    name, subject = RULES[rule]
+    subject = subject.format("W" if weights == "W" else "(K, Q)")
+    if (weights, rule) == ("KQ", "polar factor"):
+        subject = "Steepest descent on K and Q in spectral norms"
+    statement = f"{subject}, {_SCHEDULES[step]}, obeys the Att-SVM with the norm {norm}{_CONJECTURES.get(source, '')}."
+    return Prediction(f"{weights.lower()}-{name}-{_NAMES[step]}", f"{weights}, {rule}, {step}", norm, source, statement)
+
+
 PREDICTIONS = tuple(
-    Prediction(
-        f"{weights.lower()}-{limit.name}-{_NAMES[step]}",
-        f"{weights}, {limit.rule}, {step}",
-        limit.norm,
-        limit.source,
-        _statement(limit, step),
-    )
+    _prediction(weights, rule, step)
     for weights, limits in _LIMITS.items()
-    for limit in limits
-    for step in limit.steps
+    for rule, (steps, *_) in limits.items()
+    for step in steps
 )
 _PREDICTED = {prediction.run: prediction.norm for prediction in PREDICTIONS}
-
-_USUAL_ADAM = "W, Adam, eps = 1e-8, constant"
 
 
 def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
@@ -185,7 +140,7 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     needs=TRAINED,
 )
 def _usual_adam(runs: Datasets) -> Judgement:
-    run = runs[_USUAL_ADAM]
+    run = runs["W, Adam, eps = 1e-8, constant"]
     reached = {norm: number(run, "ratio", norm=norm) for norm in ("max", "frobenius")}
     change = {norm: number(run, "change", norm=norm) for norm in reached}
     label = "change of the margin ratio over the last decade of steps"
@@ -206,7 +161,7 @@ _TITLES = {"W": "(a) $W$, from zero", "KQ": "(b) $(K, Q)$, as published"}
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     """Draw a panel for each parameterization: a row for each rule and schedule, a column for each norm."""
-    rows = [row for row in ROWS if any(f"{weights}, {row}" in summaries for weights in WEIGHTS)]
+    rows = [row for row in ROWS if any(f"{weights}, {row}" in summaries for weights in _TITLES)]
     with page.style():
         figure = page.full(1.5 + 0.19 * len(rows))
         for (weights, title), axes in zip(_TITLES.items(), figure.subplots(1, 2, sharey=True), strict=True):
@@ -231,12 +186,7 @@ _VIEW_STEPS = {"constant": "constant step", "k^-1/2": "step k^-1/2"}
 
 
 def view(runs: Datasets) -> dict[str, Any]:
-    """Return the mean margin ratios over the seeds, step by step.
-
-    Returns:
-        The `norms`, and `rows`, for each run its `weights`, the rule and schedule that its `name` says, the norm that
-        is `predicted`, the number of `seeds`, the `steps`, and the mean `ratio`, (norm, step).
-    """
+    """Return the `norms`, and `rows`: of each run the mean `ratio` over the seeds, (norm, step), and what it is."""
     rows = [
         {
             "weights": weights,
@@ -248,7 +198,7 @@ def view(runs: Datasets) -> dict[str, Any]:
         }
         for rule in RULES
         for step in STEPS
-        for weights in WEIGHTS
+        for weights in _TITLES
         if (name := f"{weights}, {rule}, {step}") in runs
     ]
     return {"norms": list(NORMS), "rows": rows}

@@ -45,30 +45,23 @@ _COLUMNS = {
 
 
 class _Pair(NamedTuple):
-    """A run of the atlas, and the same rule with a change, whose run has this name."""
+    """A run of the atlas and one with a change, whose name this is; whether both verdicts are decided, and differ."""
 
     name: str
     usual: xarray.Dataset
     changed: xarray.Dataset
-
-    @property
-    def is_decided(self) -> bool:
-        """Whether both verdicts are decided."""
-        return bool(self.usual.attrs["decided"] and self.changed.attrs["decided"])
-
-    @property
-    def differs(self) -> bool:
-        """Whether both verdicts are decided and differ."""
-        return self.is_decided and bool((self.usual["named"].values != self.changed["named"].values).any())
+    is_decided: bool
+    differs: bool
 
 
 def _pairs(runs: Datasets, changes: Iterable[str]) -> list[_Pair]:
-    return [
-        _Pair(name, runs[usual], runs[name])
-        for change in changes
-        for usual in _USUAL
-        if (name := f"{usual}, {change}") in runs
-    ]
+    pairs = []
+    for change, usual in itertools.product(changes, _USUAL):
+        if (name := f"{usual}, {change}") in runs:
+            is_decided = bool(runs[usual].attrs["decided"] and runs[name].attrs["decided"])
+            differs = is_decided and bool((runs[usual]["named"].values != runs[name]["named"].values).any())
+            pairs.append(_Pair(name, runs[usual], runs[name], is_decided, differs))
+    return pairs
 
 
 def _judge(changes: tuple[str, ...], runs: Datasets) -> Judgement:
@@ -76,34 +69,28 @@ def _judge(changes: tuple[str, ...], runs: Datasets) -> Judgement:
     pairs = _pairs(runs, changes)
     if not pairs:
         return Judgement.withheld("These runs are not made at this size.")
-    changed, undecided = [pair for pair in pairs if pair.differs], [pair.name for pair in pairs if not pair.is_decided]
-    verdicts = "; ".join(f"{pair.name}: {pair.changed.attrs['verdict']}" for pair in changed)
+    changed = [f"{pair.name}: {pair.changed.attrs['verdict']}" for pair in pairs if pair.differs]
+    undecided = [pair.name for pair in pairs if not pair.is_decided and not changed]
     agree = f"All {len(pairs)} verdicts agree with those of the same rule in the atlas."
-    numbers = {
+    label = "rows whose verdict changes"
+    numbers = {label: float(len(changed))} | {
         f"margin ratio, {norm}: {pair.name}": number(pair.changed, "ratio", norm=norm)
         for pair in pairs
         for norm in pair.usual["norm"].values[pair.usual["named"].values]
     }
     return Judgement(
         [below(f"rows of {len(pairs)} whose verdict changes", Number.exact(len(changed)), 0.0)],
-        remark=f"Changed: {verdicts}." if changed else agree,
-        numbers={"rows whose verdict changes": float(len(changed))} | numbers,
-        expected={"rows whose verdict changes": 0.0},
+        remark=f"Changed: {'; '.join(changed)}." if changed else agree,
+        numbers=numbers,
+        expected={label: 0.0},
         counts=counts_of({pair.name: pair.changed for pair in pairs}),
-        undecided=f"Not decided, with or without the change: {'; '.join(undecided)}."
-        if undecided and not changed
-        else "",
+        undecided=f"Not decided, with or without the change: {'; '.join(undecided)}." if undecided else "",
     )
 
 
+_STATEMENT = "The norm whose Att-SVM a rule obeys does not depend on {}."
 _CLAIMS = tuple(
-    Claim(
-        f"atlas-robust:{name}",
-        _SOURCE,
-        f"The norm whose Att-SVM a rule obeys does not depend on {subject}.",
-        partial(_judge, changes),
-        TRAINED,
-    )
+    Claim(f"atlas-robust:{name}", _SOURCE, _STATEMENT.format(subject), partial(_judge, changes), TRAINED)
     for name, (subject, changes) in _CHANGES.items()
 )
 _COLOURS, _LEAST = "Blues", 0.8

@@ -26,7 +26,7 @@ class _State(NamedTuple):
 def schedule_free(base: optax.GradientTransformation) -> descent.ScaleFree:
     """Return `optax.contrib.schedule_free` of an optimizer with a constant step that ignores the gradient's scale.
 
-    That of optax holds a NaN as a constant, which `ScaleFree` cannot tell from a step that depends on the scale.
+    That of optax holds a NaN as a constant, which `ScaleFree` takes for a step that depends on the scale.
 
     Example:
         >>> optimizer = schedule_free(descent.steepest("frobenius", 0.1))

@@ -11,7 +11,6 @@ from jaxattn.experiments.bias import ratios
 from jaxattn.experiments.bias.predictions import Prediction, caption, claims_of, finding
 from jaxattn.study.claims import Datasets, Experiment, Judgements
 from jaxattn.study.claims.claim import Setting, Source
-from jaxattn.study.measuring.ranked import ranked, to_dataset
 from jaxattn.study.style import cells, page
 
 # In the order of the columns: those of the atlas without l_1, and two more. The norm of sign matrices, which
@@ -40,21 +39,9 @@ _PREDICTIONS = tuple(
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare the last snapshots of a `Training` of factors with the max-margin problems of all norms.
-
-    Returns:
-        `margin_ratio`, (seed, norm, snapshot), and `probability`, the smallest over inputs of the largest attention
-        probability, (seed, snapshot).
-
-    Raises:
-        ValueError: a solver is given, and what `ranked` raises.
-    """
-    ratios.native(solver)
+    """Return what `ratios.compared` does for the last snapshots of a `Training` of factors."""
     names = NORMS if record.attrs.get("optimizer.norm") == "max" else NORMS[:-1]
-    ranking = to_dataset(ranked(record.isel(snapshot=window(record["snapshot"].values)), names))
-    run = ranking[ratios.KEPT]
-    run.attrs = ratios.counts(ranking.attrs)
-    return run
+    return ratios.compared(record.isel(snapshot=window(record["snapshot"].values)), solver, names)
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:

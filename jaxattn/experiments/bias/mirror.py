@@ -24,7 +24,6 @@ from jaxattn.study.claims.claim import Needs, Setting, Source
 from jaxattn.study.claims.criteria import Criterion, above, below
 from jaxattn.study.estimates import estimated, exact, geometric_mean, mean, number, power_law
 from jaxattn.study.measuring.comparison import compare
-from jaxattn.study.measuring.ranked import ranked, to_dataset
 from jaxattn.study.style import cells, page, palette
 
 # The exponents of the paper's experiment, all that we use, and the entrywise l_p norms of these.
@@ -53,33 +52,23 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """Compare training W by `lp_gd` or `mirror` with the l_p Att-SVM solutions of its selected tokens, for every p.
 
     Returns:
-        `correlation` and `margin_ratio`, (seed, norm, snapshot); `divergence`, the Bregman divergence of the potential
-        from the run's direction to the solution of its own p, both of l_p norm 1, (seed, snapshot); and `probability`,
-        the smallest over inputs of the largest attention probability, (seed, snapshot); `stalled`, whether each seed
-        stalled, (seed,).
+        What `ratios.compared` does; `correlation`, (seed, norm, snapshot); and `divergence`, the Bregman divergence of
+        the potential from the run's direction to the solution of its own p, both of l_p norm 1, (seed, snapshot).
 
     Raises:
         ValueError: a solver is given; a p that is not among NORMS.
     """
     ratios.native(solver)
-    p = record.attrs["optimizer.p"]
+    p, seeds = record.attrs["optimizer.p"], record["seed"].values
     if p not in NORMS:
         raise ValueError(f"p: expected one of {list(NORMS)}, found {p:g}")
-    ranking = to_dataset(ranked(record, [*NORMS.values()]))
+    run = ratios.compared(record, solver, [*NORMS.values()], "cosine").rename(cosine="correlation")
+    run = run.assign_coords(seed=seeds[run["seed"].values])
     own = compare(record, [norms.named(NORMS[p])])
-    shared = np.intersect1d(record["seed"].values[ranking["seed"].values], own["seed"].values)
-    ranking = ranking.assign_coords(seed=record["seed"].values[ranking["seed"].values]).sel(seed=shared)
-    kept, known = np.isin(record["seed"].values, shared), ranking["snapshot"].values
-    W = record["W_snapshots"].sel(snapshot=known).values[kept]
-    solution = own["W_svm"].sel(seed=shared).isel(norm=0).values[:, None]
-    run = ranking[ratios.KEPT].assign(
-        correlation=ranking["cosine"],
-        divergence=(("seed", "snapshot"), np.maximum(divergence(solution, W, p), _SAME)),
-    )
-    counted = ratios.counts(ranking.attrs)
-    lost = counted["kept"] - len(shared)
-    run.attrs = {**counted, "kept": len(shared), "unsolved": counted["unsolved"] + lost}
-    return run
+    run = ratios.restricted(run, np.intersect1d(run["seed"].values, own["seed"].values))
+    W = record["W_snapshots"].sel(seed=run["seed"], snapshot=run["snapshot"]).values
+    solution = own["W_svm"].sel(seed=run["seed"]).isel(norm=0).values[:, None]
+    return run.assign(divergence=(("seed", "snapshot"), np.maximum(divergence(solution, W, p), _SAME)))
 
 
 def divergence(
@@ -108,21 +97,25 @@ def bound(steps: Int[np.ndarray, " snapshots"], p: float) -> Float[np.ndarray, "
 
 def _over_bound(divergences: xarray.DataArray, p: float) -> xarray.DataArray:
     """Return the divergence divided by the bound, (seed, snapshot), against log k; a constant is the bound's rate."""
-    steps = divergences["snapshot"].values
-    late = divergences.isel(snapshot=steps >= min(_SINCE, steps[-1]))
+    late = _late(divergences)
     steps = late["snapshot"].values
     return (late / bound(steps, p)).assign_coords(snapshot=np.log(steps))
+
+
+def _late(curve: xarray.DataArray) -> xarray.DataArray:
+    steps = curve["snapshot"].values
+    return curve.isel(snapshot=steps >= min(_SINCE, steps[-1]))
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     """Estimate how close each run comes to every solution, and the rate for its own.
 
     Returns:
-        For each run what `ratios.estimate` returns, and: `cosine`, the mean correlation with each solution at the last
-        snapshot, and `ahead`, the correlation with its own minus this one, (norm,); `power`, the exponent of k in the
-        divergence over the last decade of steps, and `slack`, that of log k in the divergence divided by the paper's
-        bound, NaN for runs of less than 100,000 steps; `off`, the geometric mean of the divergence along the snapshots;
-        and `attention`, the mean over seeds of the worst input's largest probability at the last one.
+        What `ratios.estimate` returns, and: `cosine`, the mean correlation with each solution at the end, and `ahead`,
+        that with its own minus this one, (norm,); `power`, the exponent of k in the divergence over the last decade of
+        steps, and `slack`, that of log k in the divergence over the paper's bound, NaN for runs of less than 100,000
+        steps; `off`, the geometric mean of the divergence, (snapshot,); and `attention`, the mean over seeds of the
+        worst input's largest probability at the end.
     """
     keys = [(jax.random.fold_in(key, k), derive_key(key, k)) for k in range(len(runs))]
     return {
@@ -146,7 +139,6 @@ def _estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def _nearest(p: float, runs: Datasets) -> Judgement:
-    """Its own solution must have the highest correlation after the paper's epochs; as corrected, later."""
     first, last = runs[_EPOCHS.format(p)], runs[_LONGER.format(p)]
     means = ", ".join(f"{float(last['cosine'].sel(norm=NORMS[q])):.3f}" for q in PUBLISHED)
     return Judgement(
@@ -174,7 +166,6 @@ def _ahead(p: float, run: xarray.Dataset) -> list[Criterion]:
 
 
 def _rate(p: float, runs: Datasets) -> Judgement:
-    """The divergence must not fall more slowly than the bound over the last decade of steps."""
     run = runs[_LONGER.format(p)]
     last, slack = run.attrs["steps"], number(run, "slack")
     return Judgement(
@@ -227,24 +218,21 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
     )
     with page.style():
         figure = page.full(5.6)
-        panels = figure.subplots(2, 2)
-        _draw_correlations(panels[0, 0], first)
+        (nearest, ratio), (published, normalized) = figure.subplots(2, 2)
+        _draw_correlations(nearest, first)
         verdicts = "; ".join(f"$p = {p:g}$: {judgements[f'mirror:nearest-{p:g}'].verdict}" for p in first)
         figure.suptitle(f"After {_epochs(first):,} epochs the run's own solution is the nearest. {verdicts}")
-        cells.table(panels[0, 1], [cells.Row(run, NORMS[p]) for p, run in limits.items()], [*NORMS.values()])
-        _label_exponents(panels[0, 1], NORMS, limits)
-        named = [judgements[f"mirror:direction-{p:g}"].verdict is Verdict.HOLDS for p in NORMS]
-        panels[0, 1].set_title(
-            f"(b) margin ratio of the normalized rule:\nown norm obeyed in {sum(named)} of {len(named)}"
-        )
-        for axes, runs in zip(panels[1], (last, limits), strict=True):
+        cells.table(ratio, [cells.Row(run, NORMS[p]) for p, run in limits.items()], [*NORMS.values()])
+        _label_exponents(ratio, NORMS, limits)
+        held = sum(judgements[f"mirror:direction-{p:g}"].verdict is Verdict.HOLDS for p in NORMS)
+        ratio.set_title(f"(b) margin ratio of the normalized rule:\nown norm obeyed in {held} of {len(NORMS)}")
+        for axes, runs in ((published, last), (normalized, limits)):
             _draw_divergences(axes, runs)
-        _draw_bounds(panels[1, 0], last)
-        for axes in panels[1]:
             axes.legend(loc="lower left")
-        panels[1, 0].set_title("(c) $l_p$-AttGD, and the bound (thin)")
-        panels[1, 1].set_title("(d) normalized rule")
-        panels[1, 0].set_ylabel("Bregman divergence from\nown solution")
+        _draw_bounds(published, last)
+        published.set_title("(c) $l_p$-AttGD, and the bound (thin)")
+        published.set_ylabel("Bregman divergence from\nown solution")
+        normalized.set_title("(d) normalized rule")
         page.add_counts(
             figure,
             summaries,
@@ -257,19 +245,14 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
 
 
 def _draw_correlations(axes: Axes, runs: dict[float, xarray.Dataset]) -> None:
-    """Draw the mean correlation of each run with each solution of the paper's experiment."""
     means = np.array([run["cosine"].sel(norm=[NORMS[q] for q in PUBLISHED]).values for run in runs.values()])
     axes.imshow(means, cmap="Blues", vmin=0.2, vmax=1.0, aspect="auto")
-    nearest = means.argmax(axis=1)
-    own = np.array([PUBLISHED.index(p) for p in runs])
     for (row, column), value in np.ndenumerate(means):
-        look: dict[str, Any] = {
-            "color": "white" if value > 0.6 else "black",
-            "fontweight": "bold" if column == nearest[row] else "normal",
-        }
-        axes.text(column, row, f"{value:.3f}", ha="center", va="center", fontsize=cells.SIZE, **look)
-    for row, column in enumerate(own):
-        corner = (column - 0.45, row - 0.43)
+        colour, weight = "white" if value > 0.6 else "black", "bold" if column == means[row].argmax() else "normal"
+        look: dict[str, Any] = {"color": colour, "fontweight": weight, "fontsize": cells.SIZE}
+        axes.text(column, row, f"{value:.3f}", ha="center", va="center", **look)
+    for row, p in enumerate(runs):
+        corner = (PUBLISHED.index(p) - 0.45, row - 0.43)
         axes.add_patch(Rectangle(corner, 0.9, 0.86, fill=False, edgecolor=palette.NUCLEAR, linewidth=1.4))
     _label_exponents(axes, PUBLISHED, runs)
     axes.set_title(f"(a) correlation with each solution after\n{_epochs(runs):,} epochs of $l_p$-AttGD")
@@ -290,8 +273,7 @@ def _label_exponents(axes: Axes, columns: Iterable[float], rows: Iterable[float]
 
 def _draw_divergences(axes: Axes, runs: dict[float, xarray.Dataset]) -> None:
     for p, run in runs.items():
-        exponent = float(run["power"])
-        label = f"$p = {p:g}$" + ("" if math.isnan(exponent) else f": $k^{{{exponent:.2f}}}$")
+        label = f"$p = {p:g}$" + (f": $k^{{{float(run['power']):.2f}}}$" if np.isfinite(run["power"]) else "")
         trained = run.isel(snapshot=run["snapshot"].values > 0)
         curve = (trained[name].values for name in ("snapshot", "off", "off_low", "off_high"))
         page.band(axes, *curve, label=label, color=_COLOURS[p], linestyle=_DASHES[p])
@@ -301,11 +283,10 @@ def _draw_divergences(axes: Axes, runs: dict[float, xarray.Dataset]) -> None:
 def _draw_bounds(axes: Axes, runs: dict[float, xarray.Dataset]) -> None:
     """Draw the order of the paper's bound for each p, through the run's divergence where rates are fitted from."""
     for p, run in runs.items():
-        steps = run["snapshot"].values
-        late = steps >= min(_SINCE, steps[-1])
-        order = bound(steps[late], p)
-        scaled = order * run["off"].values[late][0] / order[0]
-        axes.plot(steps[late], scaled, color=_COLOURS[p], linewidth=0.7, linestyle="-")
+        late = _late(run["off"])
+        order = bound(late["snapshot"].values, p)
+        scaled = order * late.values[0] / order[0]
+        axes.plot(late["snapshot"].values, scaled, color=_COLOURS[p], linewidth=0.7, linestyle="-")
 
 
 EXPERIMENT = Experiment(measure, claims=tuple(_claims()), summarize=summarize, draw=draw)

@@ -15,7 +15,6 @@ from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judge
 from jaxattn.study.claims.claim import Setting, Source
 from jaxattn.study.claims.criteria import above, below
 from jaxattn.study.estimates import estimated, mean, number
-from jaxattn.study.measuring.ranked import ranked, to_dataset
 from jaxattn.study.settings.schedule import Logarithmically
 from jaxattn.study.style import page, palette
 
@@ -40,26 +39,17 @@ def in_pairs(steps: int) -> tuple[int, ...]:
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare a `Training` of W with the max-margin problems of all norms, and read its updates.
+    """Return what `ratios.compared` does for all norms, and how even the singular values of W's updates are.
 
-    Returns:
-        What `ratios.measure` does, and `evenness`, (seed, snapshot): of the update before each snapshot the smallest
-        singular value over the largest. Gradients have the rank n of the queries, so these are the first n.
-
-    Raises:
-        ValueError: a solver is given, and what `ranked` raises.
+    Of the update before each snapshot `evenness` is the smallest singular value over the largest, (seed, snapshot).
+    Gradients have the rank n of the queries, so these are the first n.
     """
-    ratios.native(solver)
     steps = record["snapshot"].values
     ends = np.flatnonzero(np.isin(steps - 1, steps))
-    ranking = to_dataset(ranked(record.isel(snapshot=ends), bias.NORMS))
-    W = record["W_snapshots"].sel(seed=ranking["seed"]).values
+    run = ratios.compared(record.isel(snapshot=ends), solver, bias.NORMS)
+    W = record["W_snapshots"].sel(seed=run["seed"]).values
     sizes = np.linalg.svd(W[:, ends] - W[:, ends - 1], compute_uv=False)
-    run = ranking[ratios.KEPT].assign(
-        evenness=(("seed", "snapshot"), sizes[:, :, record["Z"].shape[1] - 1] / sizes[:, :, 0])
-    )
-    run.attrs = ratios.counts(ranking.attrs)
-    return run
+    return run.assign(evenness=(("seed", "snapshot"), sizes[:, :, record["Z"].shape[1] - 1] / sizes[:, :, 0]))
 
 
 def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:

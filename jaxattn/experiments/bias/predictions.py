@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import xarray
@@ -26,16 +25,7 @@ from jaxattn.study.style.cells import half_width
 
 
 class Prediction(NamedTuple):
-    """The prediction for a run.
-
-    Attributes:
-        name: of the claim.
-        run: its name in the YAML.
-        norm: the norm that it obeys.
-        source: where this is stated.
-        statement: the statement.
-        note: what a reader should know besides the verdict.
-    """
+    """The norm that a run, by its name in the YAML, is predicted to obey; a note stands beside the verdict."""
 
     name: str
     run: str
@@ -44,68 +34,50 @@ class Prediction(NamedTuple):
     statement: str
     note: str = ""
 
+    def judge(self, runs: Datasets) -> Judgement:
+        """Judge whether the verdict on the run is decided, and names the norm."""
+        run, norm = runs[self.run], self.norm
+        ratios = {f"margin ratio, {name}": number(run, "ratio", norm=name) for name in map(str, run["norm"].values)}
+        limit, label = number(run, "limit", norm=norm), f"limit of the margin ratio, {norm}"
+        named = Number.exact(float(run["named"].sel(norm=norm)))
+        reason = run.attrs["reason"]
+        return Judgement(
+            [above(label, limit, CLOSE), above(f"whether the verdict names the norm {norm} (1: it does)", named, 1.0)],
+            numbers={label: limit, f"share of seeds that obey {norm}": number(run, "obey", norm=norm)} | ratios,
+            expected={label: 1.0},
+            remark=f"The verdict at step {int(run['snapshot'][-1])}: {run.attrs['verdict']}. {self.note}".strip(),
+            undecided="" if run.attrs["decided"] else f"{reason[:1].upper()}{reason[1:]}. {self.note}".strip(),
+        )
+
 
 class Together(NamedTuple):
-    """One prediction for several runs, all of which must be as predicted.
-
-    Attributes:
-        name: of the claim.
-        rows: the runs, by the names in the YAML, and the norm that each obeys.
-        source: where this is stated.
-        statement: the statement.
-    """
+    """One prediction for several runs, by their names in the YAML, all of which must obey the norms in `rows`."""
 
     name: str
     rows: Mapping[str, str]
     source: Source
     statement: str
 
+    def judge(self, runs: Datasets) -> Judgement:
+        """Judge all runs: one that is refuted refutes the prediction, whatever the others leave open."""
+        found = {
+            run: Prediction("", run, norm, self.source, self.statement).judge(runs) for run, norm in self.rows.items()
+        }
+        is_refuted = any(one.verdict is Verdict.FAILS for one in found.values())
+        reasons = " ".join(f"{run}: {one.undecided}" for run, one in found.items() if one.undecided)
+        return Judgement(
+            [replace(each, quantity=f"{run}: {each.quantity}") for run, one in found.items() for each in one.stated],
+            numbers={f"{run}: {label}": value for run, one in found.items() for label, value in one.numbers.items()},
+            expected={f"{run}: {label}": value for run, one in found.items() for label, value in one.expected.items()},
+            remark=" ".join(f"{run}: {one.remark}" for run, one in found.items()),
+            undecided="" if is_refuted else reasons,
+        )
+
 
 def claims_of(experiment: str, predictions: Sequence[Prediction | Together]) -> tuple[Claim, ...]:
     """Return a claim of an experiment for each prediction."""
-    rules = {
-        each.name: partial(judge_all, each) if isinstance(each, Together) else partial(judge, each)
-        for each in predictions
-    }
     return tuple(
-        Claim(f"{experiment}:{each.name}", each.source, each.statement, rules[each.name], TRAINED)
-        for each in predictions
-    )
-
-
-def judge_all(prediction: Together, runs: Datasets) -> Judgement:
-    """Judge one prediction for several runs: one that is refuted refutes it, whatever the others leave open."""
-    source, statement = prediction.source, prediction.statement
-    found = {run: judge(Prediction("", run, norm, source, statement), runs) for run, norm in prediction.rows.items()}
-    refuted = {run: one for run, one in found.items() if one.verdict is Verdict.FAILS}
-    reasons = " ".join(f"{run}: {one.undecided}" for run, one in found.items() if one.undecided)
-    return Judgement(
-        [replace(each, quantity=f"{run}: {each.quantity}") for run, one in found.items() for each in one.stated],
-        numbers={f"{run}: {label}": value for run, one in found.items() for label, value in one.numbers.items()},
-        expected={f"{run}: {label}": value for run, one in found.items() for label, value in one.expected.items()},
-        remark=" ".join(f"{run}: {one.remark}" for run, one in found.items()),
-        undecided="" if refuted else reasons,
-    )
-
-
-def judge(prediction: Prediction, runs: Datasets) -> Judgement:
-    """Judge a prediction: the verdict on the run must be decided, and name the predicted norm."""
-    run, norm = runs[prediction.run], prediction.norm
-    ratios = {str(name): number(run, "ratio", norm=name) for name in run["norm"].values}
-    limit, obey = number(run, "limit", norm=norm), number(run, "obey", norm=norm)
-    named = Number.exact(float(run["named"].sel(norm=norm)))
-    reason = run.attrs["reason"]
-    open_because = "" if run.attrs["decided"] else f"{reason[:1].upper()}{reason[1:]}. {prediction.note}".strip()
-    return Judgement(
-        [
-            above(f"limit of the margin ratio, {norm}", limit, CLOSE),
-            above(f"whether the verdict names the norm {norm} (1: it does)", named, 1.0),
-        ],
-        numbers={f"limit of the margin ratio, {norm}": limit, f"share of seeds that obey {norm}": obey}
-        | {f"margin ratio, {name}": ratio for name, ratio in ratios.items()},
-        expected={f"limit of the margin ratio, {norm}": 1.0},
-        remark=f"The verdict at step {int(run['snapshot'][-1])}: {run.attrs['verdict']}. {prediction.note}".strip(),
-        undecided=open_because,
+        Claim(f"{experiment}:{each.name}", each.source, each.statement, each.judge, TRAINED) for each in predictions
     )
 
 

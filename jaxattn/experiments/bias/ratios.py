@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import jax
 import numpy as np
@@ -19,7 +18,7 @@ from jaxattn.study.measuring.ranked import exponents_of, ranked, to_dataset
 
 # The norms of the atlas.
 NORMS = (*RANKED, "l_1.75", "l_3")
-# What is kept from a ranking as a dataset: its arrays, and the outcomes of the seeds.
+# What is kept from a ranking as a dataset: its arrays, the outcomes of the seeds, and the exponents that fit best.
 KEPT = ["margin_ratio", "probability", "size", "stalled", "confusion"]
 _ATTRIBUTES = ("attempted", "kept", "diverged", "infeasible", "unsolved", "exponents")
 
@@ -30,40 +29,46 @@ def native(solver: svm.Solver | None) -> None:
         raise ValueError(f"svm: expected native, the solvers of each norm, found {solver!r}")
 
 
-def counts(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return from a ranking's attributes the numbers of seeds by outcome, and the exponents that fit best."""
-    return {name: attributes[name] for name in _ATTRIBUTES}
-
-
-def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare a `Training` with the max-margin problems of all norms of the atlas, always in double precision.
+def compared(record: xarray.Dataset, solver: svm.Solver | None, norms: Sequence[str], *more: str) -> xarray.Dataset:
+    """Compare a `Training` with the max-margin problems of some norms.
 
     Returns:
         `margin_ratio`, (seed, norm, snapshot), `probability`, the smallest over inputs of the largest attention
-        probability, and `size`, the norm of W, (seed, snapshot), `stalled`, whether each seed stalled, (seed,), and
-        `confusion`, the mean margin ratio of a norm's solutions in another, (norm, rival). Attributes: counts, and the
-        exponents that fit best.
+        probability, and `size`, the norm of W, (seed, snapshot), `stalled`, whether each seed stalled, (seed,),
+        `confusion`, the mean margin ratio of a norm's solutions in another, (norm, rival), and `more` variables of the
+        ranking. Attributes: counts, and the exponents that fit best.
 
     Raises:
         ValueError: a solver is given, and what `ranked` raises.
     """
     native(solver)
+    ranking = to_dataset(ranked(record, norms))
+    run = ranking[[*KEPT, *more]]
+    run.attrs = {name: ranking.attrs[name] for name in _ATTRIBUTES}
+    return run
+
+
+def restricted(run: xarray.Dataset, seeds: Iterable[int]) -> xarray.Dataset:
+    """Return a run on some of its seeds; the others count as unsolved, as another problem of theirs is."""
+    kept = run.sel(seed=[*seeds])
+    lost = run.sizes["seed"] - kept.sizes["seed"]
+    return kept.assign_attrs(kept=kept.sizes["seed"], unsolved=run.attrs["unsolved"] + lost)
+
+
+def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
+    """Return what `compared` does for all norms of the atlas, always in double precision."""
     exact = {str(name): array.astype(float) for name, array in record.data_vars.items() if array.dtype.kind == "f"}
     with jax.enable_x64(True):
-        ranking = to_dataset(ranked(record.assign(exact), NORMS))
-    run = ranking[KEPT]
-    run.attrs = counts(ranking.attrs)
-    return run
+        return compared(record.assign(exact), solver, NORMS)
 
 
 def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """Estimate the margin ratios of a run of `measure`, and the norms that it obeys.
 
     Returns:
-        `ratio`, the mean margin ratio over the seeds at the last snapshot, and `limit`, the median of its limits, each
-        with its interval, (norm,); `obey`, the share of seeds that obey the norm, with Wilson's interval; and `named`,
-        whether the verdict names the norm.
-        Attributes in addition to those of the run: `decided`, `reason`, and the `verdict` as one line.
+        `ratio`, the mean margin ratio over the seeds at the last snapshot, `limit`, the median of its limits, `obey`,
+        the share of seeds that obey the norm, and `named`, whether the verdict names it, (norm,). Attributes besides
+        those of the run: `decided`, `reason`, and the `verdict` as one line.
     """
     names, steps = [str(name) for name in run["norm"].values], run["snapshot"].values
     ratio, probability, size, stalled, confusion = (run[name].values for name in KEPT)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -44,36 +45,23 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """Compare a `Training` with the Att-SVMs of its own model, and with those of an alternative problem.
 
     Returns:
-        `margin_ratio`, (seed, norm, snapshot), in the problem of the model's keys and queries, for several heads the
-        joint one; `probability`, the worst input's largest attention probability, (seed, snapshot). For several heads
+        What `ratios.compared` does for the model's keys and queries, for several heads in the joint problem. For these
         also `other`, (seed, norm, snapshot): the smallest ratio over the heads, each in the problem of its own tokens;
         for a model whose keys are not the tokens, the ratio in the problem of the tokens as given; the attribute
         `other` says which.
-
-    Raises:
-        ValueError: a solver is given, and what `ranked` raises.
     """
-    ratios.native(solver)
-    model = model_of(record)
-    records, other = _others(record, model)
+    records, other = _others(record, model_of(record))
     with jax.enable_x64(True):
-        own = to_dataset(ranked(record, bias.NORMS))
+        run = ratios.compared(record, solver, bias.NORMS)
         others = [to_dataset(ranked(each, bias.NORMS)) for each in records]
-    run, counts = own[ratios.KEPT], ratios.counts(own.attrs)
     if others:
-        kept = [np.isin(own["seed"], each["seed"]) for each in others]
-        shared = own["seed"].values[np.all(kept, axis=0)]
-        least = np.min([each["margin_ratio"].sel(seed=shared).values for each in others], axis=0)
-        run = run.sel(seed=shared).assign(other=(("seed", "norm", "snapshot"), least))
-        # A seed counts as unsolved if another problem of it has no certified optimum.
-        lost = counts["kept"] - len(shared)
-        counts |= {"kept": len(shared), "unsolved": counts["unsolved"] + lost}
-    run.attrs = {**counts, "other": other}
-    return run
+        run = ratios.restricted(run, functools.reduce(np.intersect1d, (each["seed"] for each in (run, *others))))
+        least = np.min([each["margin_ratio"].sel(seed=run["seed"]).values for each in others], axis=0)
+        run = run.assign(other=(("seed", "norm", "snapshot"), least))
+    return run.assign_attrs(other=other)
 
 
 def _others(record: xarray.Dataset, model: models.Model) -> tuple[list[xarray.Dataset], str]:
-    """Return the record as if each head, or the attention without its positions, were alone."""
     if isinstance(model, models.Heads):
         return [alone(record, str(head)) for head in range(model.count)], _HEADS
     plain = isinstance(model, models.Valued) or model == models.plain
@@ -81,12 +69,7 @@ def _others(record: xarray.Dataset, model: models.Model) -> tuple[list[xarray.Da
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
-    """Estimate the margin ratios of every run, and the norms that it obeys, in its own problem and in another.
-
-    Returns:
-        What `ratios.estimate` returns for each run; for runs also compared with another problem, once more under the
-        names of run and problem.
-    """
+    """Estimate every run in its own problem, and under the names of run and problem in another one, if there is any."""
     own_key, other_key = jax.random.split(key)
     others = {
         f"{name}: {run.attrs['other']}": run.drop_vars("margin_ratio").rename(other="margin_ratio")
@@ -96,8 +79,11 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     return ratios.summarize(runs, own_key) | ratios.summarize(others, other_key)
 
 
-def _prediction(name: str, run: str, norm: str, source: Source, statement: str, note: str = "") -> Prediction:
-    return Prediction(name, run, norm, source, f"{statement}; {_ANALOGY}.", note)
+_SOURCES = {"frobenius": _DESCENT, "nuclear": _FACTORS, "max": _SIGN}
+
+
+def _prediction(name: str, run: str, norm: str, statement: str) -> Prediction:
+    return Prediction(name, run, norm, _SOURCES[norm], f"{statement}; {_ANALOGY}.")
 
 
 def _heads() -> Iterator[Prediction | Together]:
@@ -108,29 +94,18 @@ def _heads() -> Iterator[Prediction | Together]:
             f"Gradient descent on the W of {heads}, with a joint norm: each head obeys the Frobenius Att-SVM of its "
             f"own tokens, and the ratio of the heads' norms is that of {_OF_HEADS}; {_ANALOGY}."
         )
-        rows = dict.fromkeys((f"{run}: {_HEADS}", run), "frobenius")
-        yield Together(f"w-{name}", rows, _DESCENT, statement)
+        yield Together(f"w-{name}", dict.fromkeys((f"{run}: {_HEADS}", run), "frobenius"), _DESCENT, statement)
+    two = "2 heads added up, normalized GD"
     own = "If each head's step is divided by its own gradient's norm, each head obeys the Att-SVM of its own tokens"
-    of_W, of_KQ = (f"{weights}, 2 heads added up, normalized GD: {_HEADS}" for weights in ("W", "KQ"))
-    yield _prediction("w-2-alone-each", of_W, "frobenius", _DESCENT, f"{own} (Frobenius, training W)")
-    yield _prediction("kq-2-alone-each", of_KQ, "nuclear", _FACTORS, f"{own} (nuclear, training K and Q)")
-    yield _prediction(
-        "kq-2-joint",
-        "KQ, 2 heads added up, normalized GD, one norm",
-        "nuclear",
-        _FACTORS,
-        "Gradient descent on K and Q of 2 heads, with a joint norm, obeys the joint nuclear Att-SVM",
-    )
-    yield _prediction(
-        "w-2-sign-joint",
-        "W, 2 heads added up, sign descent",
-        "max",
-        _SIGN,
-        "Sign descent on the W of 2 heads obeys the joint Att-SVM with the largest-entry norm",
-    )
+    yield _prediction("w-2-alone-each", f"W, {two}: {_HEADS}", "frobenius", f"{own} (Frobenius, training W)")
+    yield _prediction("kq-2-alone-each", f"KQ, {two}: {_HEADS}", "nuclear", f"{own} (nuclear, training K and Q)")
+    statement = "Gradient descent on K and Q of 2 heads, with a joint norm, obeys the joint nuclear Att-SVM"
+    yield _prediction("kq-2-joint", f"KQ, {two}, one norm", "nuclear", statement)
+    statement = "Sign descent on the W of 2 heads obeys the joint Att-SVM with the largest-entry norm"
+    yield _prediction("w-2-sign-joint", "W, 2 heads added up, sign descent", "max", statement)
 
 
-def _own_tokens(kinds: Sequence[str], over: str) -> Together:
+def _own_tokens(over: str, *kinds: str) -> Together:
     """Return that descent on W obeys the Frobenius norm, and on (K, Q) the nuclear one, for all kinds of tokens."""
     norms = {"W": "frobenius", "KQ": "nuclear"}
     rows = {f"{weights}, {kind}, normalized GD": norm for kind in kinds for weights, norm in norms.items()}
@@ -141,26 +116,14 @@ def _own_tokens(kinds: Sequence[str], over: str) -> Together:
     return Together("own-tokens", rows, _OWN, statement)
 
 
-def _positions() -> Together:
-    kinds = ("rotary positions", "positions in the keys", "added positions")
-    return _own_tokens(kinds, "the keys and queries with their positions")
-
-
-def _normalized() -> Together:
-    law = "tokens of other lengths"
-    over = "tokens of arbitrary lengths, and over the normalized tokens and queries where the model normalizes them"
-    return _own_tokens((law, f"normalized tokens, {law}"), over)
-
-
 def _values() -> Iterator[Prediction]:
-    limit = "Att-SVM of the tokens that it selects"
-    for name, weights, written, norm, word in (
-        ("w", "W", "W", "frobenius", "Frobenius"),
-        ("kq", "KQ", "(K, Q)", "nuclear", "nuclear"),
+    for weights, written, norm, of_norm, note in (
+        ("W", "W", "frobenius", "Frobenius", _OFFSETS),
+        ("KQ", "(K, Q)", "nuclear", "nuclear", ""),
     ):
-        statement = f"Trained together with v, {written} obeys the {word} {limit}"
-        run, note = f"{weights}, trained values, normalized GD", _OFFSETS if name == "w" else ""
-        yield _prediction(name, run, norm, _JOINT, statement, note)
+        obeys = f"Trained together with v, {written} obeys the {of_norm} Att-SVM of the tokens that it selects"
+        run = f"{weights}, trained values, normalized GD"
+        yield Prediction(weights.lower(), run, norm, _JOINT, f"{obeys}; {_ANALOGY}.", note)
 
 
 def _noise() -> Iterator[Prediction]:
@@ -180,20 +143,26 @@ def _noise() -> Iterator[Prediction]:
     )
     for name, (noise, how) in kinds.items():
         statement = f"Normalized descent on W {how} {obeys}"
-        yield _prediction(f"w-{name}", f"W, {noise}, normalized GD", "frobenius", _DESCENT, statement)
+        yield _prediction(f"w-{name}", f"W, {noise}, normalized GD", "frobenius", statement)
     for name in ("batch-3", "dropout-.1"):
         noise, how = kinds[name]
-        run, statement = f"W, {noise}, normalized GD, falling steps", f"Normalized descent on W {how}, with steps that"
-        statement = f"{statement} fall like k^-1/2, {obeys}"
-        yield _prediction(f"w-{name}-falling", run, "frobenius", _DESCENT, statement)
+        statement = f"Normalized descent on W {how}, with steps that fall like k^-1/2, {obeys}"
+        yield _prediction(f"w-{name}-falling", f"W, {noise}, normalized GD, falling steps", "frobenius", statement)
         statement = f"Normalized descent on (K, Q) {how} obeys the nuclear Att-SVM"
-        yield _prediction(f"kq-{name}", f"KQ, {noise}, normalized GD", "nuclear", _FACTORS, statement)
+        yield _prediction(f"kq-{name}", f"KQ, {noise}, normalized GD", "nuclear", statement)
 
 
+_NORMALIZED = "tokens of arbitrary lengths, and over the normalized tokens and queries where the model normalizes them"
 _PREDICTIONS: dict[str, tuple[Prediction | Together, ...]] = {
     "atlas-heads": tuple(_heads()),
-    "atlas-positions": (_positions(),),
-    "atlas-normalized": (_normalized(),),
+    "atlas-positions": (
+        _own_tokens(
+            "the keys and queries with their positions", "rotary positions", "positions in the keys", "added positions"
+        ),
+    ),
+    "atlas-normalized": (
+        _own_tokens(_NORMALIZED, "tokens of other lengths", "normalized tokens, tokens of other lengths"),
+    ),
     "atlas-values": tuple(_values()),
     "atlas-noise": tuple(_noise()),
 }

@@ -12,30 +12,24 @@ import xarray
 
 from jaxattn import descent, svm
 from jaxattn.attention import Factored
-from jaxattn.experiments.beyond.decoders import claims, rotary, tasks, training
+from jaxattn.experiments.beyond import decoders
+from jaxattn.experiments.beyond.decoders import rotary, tasks, training
 from jaxattn.experiments.beyond.decoders.measure import measure
 from jaxattn.experiments.beyond.digits import images
-from jaxattn.experiments.beyond.hierarchy import tasks as of_hierarchy
 from jaxattn.experiments.beyond.hierarchy.decoder import Decoder, Rates, add, root_mean_square
 from jaxattn.experiments.beyond.hierarchy.record import Decoders
 from jaxattn.language import Markov
 from tests.experiments.beyond import test_hierarchy
 
-VERDICTS = {
+VERDICTS = {claim.id: "holds" for claim in decoders.CLAIMS} | {
     "decoders:hope": "does not hold",
-    "decoders:optimizers": "holds",
-    "decoders:tasks": "holds",
-    "decoders:depth": "holds",
-    "decoders:positions": "holds",
-    "decoders:frozen": "holds",
-    "decoders:soft": "holds",
 }
 ROTARY = rotary.Rotary(vocabulary=6, length=6, d=12, width=5, heads=2, compared=partial(rotary.lifted, angle=0.7))
 
 
 def measured():
     """Heads obey where only K and Q are trained, and end at .2 elsewhere."""
-    return {name: run(obeys=name == claims.FROZEN) for name in (*claims.EVERYTHING, claims.FROZEN)}
+    return {name: run(obeys=name == decoders.FROZEN) for name in (*decoders.EVERYTHING, decoders.FROZEN)}
 
 
 def run(obeys):
@@ -75,13 +69,9 @@ def test_unfolded_W_gives_the_logits_wherever_the_sequence_begins():
     _, read = ROTARY.logits(parameters, sequences)
     W = parameters.layers[0].W
     tokens = ("sequence", "token")
-    arrays = {"W": (("head", "feature", "query_feature"), W), "start": (("head", "feature", "query_feature"), W)}
-    arrays |= {
-        "read": ((*tokens, "feature"), read[0]),
-        "sequences": (tokens, sequences),
-        "sources": (tokens, sequences),
-    }
-    whole = rotary.unfolded(xarray.Dataset(arrays))
+    arrays = dict.fromkeys(("W", "start"), (("head", "feature", "query_feature"), W))
+    arrays |= dict.fromkeys(("sequences", "sources"), (tokens, sequences))
+    whole = rotary.unfolded(xarray.Dataset(arrays | {"read": ((*tokens, "feature"), read[0])}))
     seen = np.tril(np.ones((6, 6), bool))
     found = np.einsum("ntd,hde,nue->hnut", whole["read"], whole["W"], whole["read"])
     np.testing.assert_allclose(found[:, :2][..., seen], logits[..., seen], atol=1e-12)
@@ -158,7 +148,6 @@ def test_snapshots_span_the_last_decade():
 
 @pytest.mark.slow
 def test_decoders_that_have_not_learned_or_are_not_solved_are_excluded_and_counted(monkeypatch):
-    law = of_hierarchy.Fixed(partial(of_hierarchy.previous, n=4, T=4, V=5), 1)
     model = rotary.Rotary(
         vocabulary=5,
         length=4,
@@ -170,22 +159,12 @@ def test_decoders_that_have_not_learned_or_are_not_solved_are_excluded_and_count
         rates=Rates(1.0, 1.0, 1.0, 1.0),
     )
     rule = descent.ScaleFree(*optax.adam(0.01, eps=1e-30))
-    setting = Decoders(law, model, rule, 3, 7, 500, partial(training.last_decade, count=5))
-    arrays = setting.block(np.arange(3), np.asarray(jax.random.key_data(jax.random.key(7))))
-    arrays["log_loss"][1, -1] = 1.0
-    axes = {"seed": np.arange(3), **setting.coordinates}
-    attrs = {"model.compared.angle": 1.0, "model.rates.readout": 1.0}
-    record = xarray.Dataset(
-        {name: (("seed", *setting.dims(name)), array) for name, array in arrays.items()}, axes, attrs
-    )
+    setting = Decoders(test_hierarchy.TASK, model, rule, 3, 7, 500, partial(training.last_decade, count=5))
+    record = test_hierarchy.record_of(setting).assign_attrs({"model.compared.angle": 1.0, "model.rates.readout": 1.0})
+    record["log_loss"][1, -1] = 1.0
     found = measure(record)
     assert found["seed"].values.tolist() == [0, 2]
-    assert {name: found.attrs[name] for name in ("attempted", "kept", "unsolved", "unlearned")} == {
-        "attempted": 3,
-        "kept": 2,
-        "unsolved": 1,
-        "unlearned": 1,
-    }
+    assert [found.attrs[name] for name in ("attempted", "kept", "unsolved", "unlearned")] == [3, 2, 1, 1]
     assert found["spectral"].shape == (2, 1)
     assert (found["spectral"] <= 1 + 1e-6).all()
     monkeypatch.setitem(measure.__globals__, "_spectral", lambda record: np.array([[np.nan], [0.5]]))

@@ -1,6 +1,7 @@
 """Synthetic measurements of two layers; their gradient, the setting that trains them, and what a record gives."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,22 +33,17 @@ VERDICTS = {
 def measured():
     """The second layer obeys the Frobenius norm; the first still moves, far from it over every position."""
     ratios = {"second": (0.99, 0.0), "first": (0.9, 0.05), "every": (0.1, 0.05)}
-    arrays = {}
-    for name, (ratio, moving) in ratios.items():
-        layer = synthetic.run({"frobenius": ratio}, NORMS, moving)
-        arrays[f"{name}_probability"] = layer["probability"]
-        arrays[f"{name}_size"] = layer["size"]
-        arrays[f"{name}_confusion"] = ((f"{name}_norm", f"{name}_rival"), layer["confusion"].values)
-        arrays[name] = layer["margin_ratio"]
-        arrays[f"{name}_cosine"] = layer["margin_ratio"]
-    arrays["every"] = arrays["every"].sel(norm="frobenius", drop=True)
-    del arrays["every_cosine"]
-    arrays["every_confusion"] = (("every_norm", "every_rival"), np.ones((1, 1)))
     # The logarithm of a share that falls in four fifths of the seeds.
     ends = np.where(np.arange(synthetic.SEEDS) % 5, -40.0, -1.0)
-    arrays["unread"] = (("seed", "snapshot"), ends[:, None] * np.linspace(0.1, 1, len(synthetic.STEPS)))
+    falls = ends[:, None] * np.linspace(0.1, 1, len(synthetic.STEPS))
+    arrays: dict[str, Any] = {"unread": (("seed", "snapshot"), falls)}
+    for name, (ratio, moving) in ratios.items():
+        layer = synthetic.run({"frobenius": ratio}, NORMS[:1] if name == "every" else NORMS, moving)
+        arrays |= {f"{name}_{part}": layer[part] for part in ("probability", "size")}
+        arrays[f"{name}_confusion"] = ((f"{name}_norm", f"{name}_rival"), layer["confusion"].values)
+        arrays[name] = (layer.isel(norm=0, drop=True) if name == "every" else layer)["margin_ratio"]
     exponents = {f"{name}_exponents": "[]" for name in ratios}
-    return {"two layers": xarray.Dataset(arrays, attrs=synthetic.run({"frobenius": 0.9}, NORMS).attrs | exponents)}
+    return {"two layers": xarray.Dataset(arrays, attrs=synthetic.run({}, NORMS).attrs | exponents)}
 
 
 def test_unread_positions_are_gone_below_a_hundredth():

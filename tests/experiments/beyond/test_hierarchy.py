@@ -18,19 +18,10 @@ from jaxattn.experiments.beyond.hierarchy.measure import NORMS, measure
 from jaxattn.experiments.beyond.hierarchy.record import Decoders
 from jaxattn.study.settings.schedule import Logarithmically
 
-VERDICTS = {
-    "hierarchy:frozen": "holds",
-    "hierarchy:inputs": "holds",
-    "hierarchy:ladder": "holds",
-    "hierarchy:carried": "holds",
-    "hierarchy:slow": "holds",
+VERDICTS = {claim.id: "holds" for claim in claims.CLAIMS} | {
     "hierarchy:bounded": "does not hold",
-    "hierarchy:readout": "holds",
-    "hierarchy:stopped": "holds",
     "hierarchy:layers": "does not hold",
     "hierarchy:hope": "does not hold",
-    "hierarchy:soft": "holds",
-    "hierarchy:least-change": "holds",
 }
 SEEDS, STEPS = 20, np.array([100, 178, 316, 562, 1000, 1778, 3162, 5623, 10_000])
 CELLS = ("sequence", "query", "token")
@@ -53,12 +44,10 @@ def run(obeys, soft):
     of_ends = {"cone": 0.05, "mean": -0.5, "first": 0.1, "nearest": 0.8}
     ends = {name: (("seed", "head", "norm"), np.full((SEEDS, 1, 2), value)) for name, value in of_ends.items()}
     ones = np.ones((SEEDS, len(STEPS)))
-    arrays = {
+    arrays = dict.fromkeys(("probability", "asked"), (("seed", "head"), np.ones((SEEDS, 1)))) | {
         "ratio": (("seed", "head", "norm", "snapshot"), np.repeat(ratio[:, None, None], 2, axis=2)),
         "size": (("seed", "head", "snapshot"), size[:, None]),
         "margin": (("seed", "head", "snapshot"), margin[:, None]),
-        "probability": (("seed", "head"), np.ones((SEEDS, 1))),
-        "asked": (("seed", "head"), np.ones((SEEDS, 1))),
         "log_loss": (("seed", "snapshot"), -ones),
         "log_loss_hard": (("seed", "snapshot"), (1 if soft else -1) * 0.1 * spread - ones),
         "share": (("seed", "snapshot"), 0.5 * ones),
@@ -114,10 +103,8 @@ def test_the_loss_is_followed_far_below_rounding():
 
 def test_at_the_start_a_head_copies_and_the_readout_knows_every_token():
     parameters = SMALL.initial(jax.random.key(3))
-    sequences = jnp.array([[3, 1, 4, 0]])
-    first_only = parameters._replace(
-        layers=(parameters.layers[0]._replace(attention=Factored(jnp.zeros((1, 9, 9)), jnp.zeros((1, 9, 9)))),)
-    )
+    sequences, none = jnp.array([[3, 1, 4, 0]]), jnp.zeros((1, 9, 9))
+    first_only = parameters._replace(layers=(parameters.layers[0]._replace(attention=Factored(none, none)),))
     logits, read = SMALL.logits(first_only, sequences)
     assert read.shape == (1, 1, 4, 9)
     # Without a preference the mean of all tokens so far is written.
@@ -172,11 +159,15 @@ def recorded(**changes):
     """The record of a few short runs."""
     rule = descent.ScaleFree(*descent.falling(descent.jointly_normalized_gd(0.3, 0.0, 0.0)))
     setting = Decoders(TASK, dataclasses.replace(SMALL, **changes), rule, 3, 7, 400, Logarithmically(4))
-    root = np.asarray(jax.random.key_data(jax.random.key(7)))
-    arrays = setting.block(np.arange(3), root)
-    assert {name: array.shape[1:] for name, array in arrays.items()} == {
-        name: array.shape for name, array in setting.one_seed(0, root).items()
-    }
+    record, root = record_of(setting), np.asarray(jax.random.key_data(jax.random.key(7)))
+    shapes = {name: array.shape for name, array in setting.one_seed(0, root).items()}
+    assert {name: array.shape[1:] for name, array in record.items()} == shapes
+    return record
+
+
+def record_of(setting):
+    """The record of three seeds of a setting."""
+    arrays = setting.block(np.arange(3), np.asarray(jax.random.key_data(jax.random.key(7))))
     axes = {"seed": np.arange(3), **setting.coordinates}
     return xarray.Dataset({name: (("seed", *setting.dims(name)), array) for name, array in arrays.items()}, axes)
 

@@ -6,11 +6,8 @@ import numpy as np
 from jaxattn.experiments.beyond import wide_heads
 from tests.experiments.beyond import test_hierarchy
 
-VERDICTS = {
-    "wide-heads:frozen": "holds",
+VERDICTS = {claim.id: "holds" for claim in wide_heads.EXPERIMENT.claims} | {
     "wide-heads:hope": "does not hold",
-    "wide-heads:far": "holds",
-    "wide-heads:soft": "holds",
 }
 
 

@@ -5,7 +5,6 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from jaxattn.experiments.bias.atlas import EXPERIMENT, PREDICTIONS, view
-from jaxattn.experiments.bias.predictions import judge
 from jaxattn.experiments.bias.ratios import NORMS, estimate
 from jaxattn.study.claims import Verdict
 from tests.experiments.bias import synthetic
@@ -43,9 +42,8 @@ def measured():
     ],
 )
 def test_a_prediction_is_judged_by_the_verdict_of_its_run(norm, ratios, moving, verdict):
-    judgement = judge(
-        PREDICTIONS[0]._replace(norm=norm, run="run"), {"run": estimate(synthetic.run(ratios, moving=moving), KEY)}
-    )
+    runs = {"run": estimate(synthetic.run(ratios, moving=moving), KEY)}
+    judgement = PREDICTIONS[0]._replace(norm=norm, run="run").judge(runs)
     assert judgement.verdict is verdict
     if verdict is Verdict.OPEN:
         assert judgement.note.startswith("Of 40 seeds, 0 obey max and 0 do not")

@@ -1,5 +1,8 @@
 """Synthetic measurements of gradient flows on K and Q; their data, starts and model; and what trained records give."""
 
+from functools import partial
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -105,20 +108,16 @@ def test_the_diagonal_model_is_attention_with_diagonal_matrices():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("weights", "model"),
-    [(initial.factored, "jaxattn.models.Seeing"), (laws.diagonal, "jaxattn.experiments.bias.flow.model.Diagonal")],
+    [
+        (initial.factored, "jaxattn.models.TransformedInputs"),
+        (laws.diagonal, "jaxattn.experiments.bias.flow.model.Diagonal"),
+    ],
 )
 def test_a_record_is_measured_in_both_norms(tmp_path, weights, model):
-    record = recorded(
-        tmp_path,
-        lambda key: data.sphere(key, n=2, T=3, d=5),
-        weights,
-        descent.falling(descent.jointly_normalized_gd(1.0, floor=0.0, penalty=0.0)),
-        config={"model": {"_target_": model}},
-        seeds=3,
-        steps=400,
-        snapshots=schedule.Logarithmically(4),
-        **({"model": Diagonal()} if weights is laws.diagonal else {}),
-    )
+    law, rule = partial(data.sphere, n=2, T=3, d=5), descent.falling(descent.jointly_normalized_gd(1.0, 0.0, 0.0))
+    own: dict[str, Any] = {"model": Diagonal()} if weights is laws.diagonal else {}
+    kept, config = schedule.Logarithmically(4), {"model": {"_target_": model}}
+    record = recorded(tmp_path, law, weights, rule, config, seeds=3, steps=400, snapshots=kept, **own)
     found = measure(record)
     assert {name: found[name].dims for name in found} == {name: array.dims for name, array in run({}).items()}
     if weights is laws.diagonal:

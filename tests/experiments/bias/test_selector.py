@@ -51,15 +51,13 @@ def run(same=1.0, ratio=0.99, rival=0.8, spread=0.004):
     means = np.array([ratio if norm == "frobenius" else rival for norm in bias.NORMS])
     around = spread * np.resize([-1.0, 1.0, 0.5, -0.5], SEEDS)
     flat = np.ones((SEEDS, STEPS.size))
+    others = (np.arange(SEEDS * INPUTS) * 7 % 100 >= 100 * same).reshape(SEEDS, INPUTS)
     return xarray.Dataset(
         {
             "margin_ratio": (("seed", "norm", "snapshot"), (means + around[:, None])[:, :, None] * flat[:, None]),
             "probability": (("seed", "snapshot"), 0.9999 * flat),
             "size": (("seed", "snapshot"), STEPS * flat),
-            "selected": (
-                ("seed", "input"),
-                (np.arange(SEEDS * INPUTS) * 7 % 100 >= 100 * same).reshape(SEEDS, INPUTS).astype(int),
-            ),
+            "selected": (("seed", "input"), others.astype(int)),
             "optimal": (("seed",), np.full(SEEDS, 0.8)),
             "stalled": (("seed",), np.zeros(SEEDS, bool)),
             "confusion": (("norm", "rival"), 0.5 + 0.5 * np.eye(len(bias.NORMS))),

@@ -1,5 +1,6 @@
 """Synthetic measurements of runs with weight decay; the decay, its law, and what trained records give."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -111,33 +112,17 @@ def test_with_decay_throughout_the_nuclear_norm_is_that_of_balance_and_there_is_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("weights", "setting"),
-    [
-        (decay.matrices, {"config": {}}),
-        (
-            decay.diagonals,
-            {"config": {"model": {"_target_": "jaxattn.experiments.bias.flow.model.Diagonal"}}, "model": Diagonal()},
-        ),
-        (initial.free, {"config": {}}),
-    ],
-)
-def test_a_record_is_measured(tmp_path, weights, setting):
+@pytest.mark.parametrize("weights", [decay.matrices, decay.diagonals, initial.free])
+def test_a_record_is_measured(tmp_path, weights):
     numbers = {"step_size": 0.5, "decay": 0.01, "until": 50}
-    start = weights if weights is initial.free else lambda key, d: weights(key, d, scale=5.0)
-    config = setting.pop("config") | {"optimizer": numbers, "weights": {"scale": 5.0}}
-    record = recorded(
-        tmp_path,
-        lambda key: data.sphere(key, n=2, T=3, d=5),
-        start,
-        decay.decaying(**numbers),
-        config=config,
-        seeds=3,
-        steps=200,
-        snapshots=schedule.Logarithmically(4),
-        **setting,
-    )
-    found = measure(record)
+    law, kept = partial(data.sphere, n=2, T=3, d=5), schedule.Logarithmically(4)
+    start = weights if weights is initial.free else partial(weights, scale=5.0)
+    setting: dict[str, Any] = {"seeds": 3, "steps": 200, "snapshots": kept}
+    config: dict[str, Any] = {"optimizer": numbers, "weights": {"scale": 5.0}}
+    if weights is decay.diagonals:
+        setting["model"] = Diagonal()
+        config["model"] = {"_target_": "jaxattn.experiments.bias.flow.model.Diagonal"}
+    found = measure(record := recorded(tmp_path, law, start, decay.decaying(**numbers), config, **setting))
     sparse = {decay.matrices: "nuclear", decay.diagonals: "l1"}.get(weights)
     like = run({}, sparse) if sparse else synthetic.run({}, ("frobenius", "nuclear"))
     assert {name: found[name].dims for name in found} == {name: array.dims for name, array in like.items()}

@@ -94,19 +94,13 @@ def test_heads_are_measured_together_and_each_alone(tmp_path):
     problems = jax.vmap(lambda words: data.sphere(jax.random.wrap_key_data(words), n=3, T=4, d=5))(
         record["data_key"].values
     )
-    rankings = [
-        bias.rank(
-            descent.Run(
-                record[f"W{head}"].values,
-                record[f"W{head}_snapshots"].values[:, 1:],
-                **{name: record[name].values for name in ("probability", "loss", "gradient_norm", "stalled")},
-                snapshot_steps=jnp.tile(record["snapshot"].values[1:], (8, 1)),
-            ),
-            problems,
-        )
-        for head in range(2)
+    series: Any = {name: record[name].values for name in ("probability", "loss", "gradient_norm", "stalled")}
+    steps = jnp.tile(record["snapshot"].values[1:], (8, 1))
+    runs = [
+        descent.Run(record[W].values, record[f"{W}_snapshots"].values[:, 1:], **series, snapshot_steps=steps)
+        for W in ("W0", "W1")
     ]
-    least = np.minimum(*(ranking.margin_ratio for ranking in rankings))
+    least = np.minimum(*(bias.rank(run, problems).margin_ratio for run in runs))
     np.testing.assert_allclose(found["other"].values[..., -least.shape[2] :], least, rtol=1e-9)
 
 

@@ -9,7 +9,7 @@ import pytest
 import xarray
 
 from jaxattn import descent, initial
-from jaxattn.experiments.tasks.next_token_rate import model
+from jaxattn.experiments.tasks.next_token_rate import CLAIMS, model
 from jaxattn.experiments.tasks.next_token_rate.law import ordered
 from jaxattn.experiments.tasks.next_token_rate.measure import estimate, known_order, measure
 from jaxattn.experiments.tasks.next_token_rate.record import TwoStages
@@ -17,12 +17,7 @@ from jaxattn.records import load
 from jaxattn.study.settings import recording
 from jaxattn.study.settings.schedule import Logarithmically
 
-VERDICTS = {
-    "next-token-rate:directions": "holds",
-    "next-token-rate:loss": "holds",
-    "next-token-rate:unseen": "holds",
-    "next-token-rate:inverse": "holds",
-}
+VERDICTS = {claim.id: "holds" for claim in CLAIMS}
 STEPS = np.array(Logarithmically(8)(5000))
 LAW = partial(ordered, V=6, asking=2, inputs=3, T=4, cosine=0.3)
 RULE = descent.normalized_gd(0.1, floor=0.0, penalty=0.0)

@@ -17,13 +17,10 @@ LEARNED = 0.1
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
-    """Compare every head with its Att-SVMs as `hierarchy` does.
+    """Return what `hierarchy` does, and `spectral`, the margin ratio in the spectral norm at the end, (seed, head).
 
-    Decoders that have not learned their task are excluded; the attribute `unlearned` is their number, and they are
-    among the unsolved. So are seeds with an optimum that is not certified, also in the spectral norm.
-
-    Returns:
-        As `hierarchy`, and `spectral`, the margin ratio in the spectral norm at the end, (seed, head).
+    Seeds that have not learned their task, `unlearned` of them, count as unsolved, as do those with an optimum that is
+    not certified.
 
     Raises:
         ValueError: a solver is given.
@@ -32,38 +29,29 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         record = rotary.unfolded(record)
     most = np.log(LEARNED) if "model.rates.readout" in record.attrs else np.inf
     # A decoder that diverged is counted as such.
-    learned = ~(record["log_loss"].isel(snapshot=-1, drop=True) > most)
-    unlearned = int((~learned).sum())
-    record = record.isel(seed=np.flatnonzero(learned))
+    fails = (record["log_loss"].isel(snapshot=-1) > most).values
+    record, unlearned = record.isel(seed=~fails), int(fails.sum())
     measured = of_hierarchy(record, solver)
     spectral = _spectral(record.sel(seed=measured["seed"]))
     certified = np.isfinite(spectral).all(axis=1)
-    lost = {"attempted": unlearned, "unsolved": unlearned + int((~certified).sum())}
-    lost["kept"] = -int((~certified).sum())
+    unsolved = int((~certified).sum())
+    lost = {"attempted": unlearned, "unsolved": unlearned + unsolved, "kept": -unsolved}
     counts = {name: measured.attrs[name] + more for name, more in lost.items()}
-    measured = measured.assign(spectral=(("seed", "head"), spectral)).isel(seed=np.flatnonzero(certified))
+    measured = measured.assign(spectral=(("seed", "head"), spectral)).isel(seed=certified)
     return measured.assign_attrs(counts, unlearned=unlearned)
 
 
 def _spectral(record: xarray.Dataset) -> Float[np.ndarray, "seeds heads"]:
     """Return the margin ratios in the spectral norm at the last snapshot; NaN where the optimum is not certified."""
     last = record.isel(snapshot=-1)
-    layers, counts = record.sizes["layer"], record["counts"].values[0]
-    places = np.arange(len(counts))
-    found = []
+    # In all but the last layer every query counts that sees another token.
+    counts = np.tile(np.arange(record.sizes["token"]) > 0, (record.sizes["layer"], 1))
+    counts[-1] = record["counts"].values[0]
+
+    def ratios(read: np.ndarray, W: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        keys, queries = np.broadcast_to(np.eye(W.shape[-1]), W.shape), np.broadcast_to(counts, read.shape[:2])
+        return bias.heads(read, keys, W, queries=queries, norms=("spectral",)).margin_ratio[:, 0]
+
     with jax.enable_x64(True):
-        for read, W in zip(last["read"].values, last["W"].values, strict=True):
-            ratios = []
-            for layer in range(layers):
-                queries = counts if layer == layers - 1 else places > 0
-                shape = (read.shape[1], len(counts))
-                heads = bias.heads(
-                    read[layer],
-                    np.broadcast_to(np.eye(W.shape[-1]), W[layer].shape),
-                    W[layer],
-                    queries=np.broadcast_to(queries, shape),
-                    norms=("spectral",),
-                )
-                ratios.append(heads.margin_ratio[:, 0])
-            found.append(np.concatenate(ratios))
-    return np.stack(found)
+        seeds = zip(last["read"].values, last["W"].values, strict=True)
+        return np.stack([np.concatenate([*map(ratios, read, W, counts)]) for read, W in seeds])

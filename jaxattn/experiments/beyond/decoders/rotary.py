@@ -68,13 +68,11 @@ def unfolded(record: xarray.Dataset) -> xarray.Dataset:
     too; this commutes with J, and no norm of singular values makes it longer. The largest margin over all matrices is
     therefore that over those of rotary heads.
     """
-    whole = {name: record[name] + _turned(record[name]) for name in ("W", "start")}
+    whole = {}
+    for name in ("W", "start"):
+        turned = quarter(quarter(jnp.asarray(record[name].values)).mT).mT
+        whole[name] = record[name] + record[name].copy(data=turned)
     further = record["read"].copy(data=quarter(jnp.asarray(record["read"].values)))
     shown = {"read": xarray.concat([record["read"], further], "sequence")}
     shown |= {name: xarray.concat([record[name]] * 2, "sequence") for name in ("sequences", "sources")}
     return record.drop_vars([*whole, *shown]).assign(whole | shown)
-
-
-def _turned(W: xarray.DataArray) -> xarray.DataArray:
-    array = jnp.asarray(W.values)
-    return W.copy(data=quarter(quarter(array).mT).mT)

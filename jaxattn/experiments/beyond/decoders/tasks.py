@@ -40,7 +40,6 @@ def digits(key: PRNGKeyArray, n: int) -> Batch:
 
 @lru_cache(maxsize=1)
 def _table() -> Float[np.ndarray, "patches pixels"]:
-    """Return the pixels of all patches, and of a blank one."""
     patches = images.tokens()[:, :IMAGES].reshape(-1, images.D)
     return np.concatenate([patches, np.zeros((1, images.D))])
 

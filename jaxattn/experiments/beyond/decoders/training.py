@@ -13,12 +13,7 @@ from jaxattn.experiments.beyond.hierarchy.decoder import Parameters
 
 
 def muon(learning_rate: float, of_others: float) -> optax.GradientTransformation:
-    """Return Muon for the matrices of the layers, each head its own, and Adam for the embeddings and the readout.
-
-    Args:
-        learning_rate: of Muon.
-        of_others: that of Adam.
-    """
+    """Return Muon for the layers' matrices, each head its own, and Adam of rate `of_others` for the other parts."""
     return contrib.muon(learning_rate, adam_learning_rate=of_others, muon_weight_dimension_numbers=_matrices)
 
 

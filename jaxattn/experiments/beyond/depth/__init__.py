@@ -37,9 +37,8 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
 
     Returns:
         For each of SECOND, FIRST and EVERY what `ratios.estimate` returns, and `curve`, the mean margin ratio, (norm,
-        snapshot), with its interval. In addition, for FIRST: `gone`, the share of seeds where the share of unread
-        positions ends below .01; and for every seed `unread_end`, the decimal logarithm of that share at the end, and
-        `lack`, the final 1 - margin ratio in the Frobenius norm, (seed,).
+        snapshot). For FIRST also `gone`, the share of seeds where the share of unread positions ends below .01; and,
+        (seed,), `unread_end`, the decimal logarithm of the latter, and `lack`, the final 1 - margin ratio (Frobenius).
 
     Raises:
         ValueError: not one run, or a share above 1.
@@ -54,25 +53,26 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
     summaries = {}
     for k, (layer, variable) in enumerate({SECOND: "second", FIRST: "first", EVERY: "every"}.items()):
         ratio = run[variable]
-        if variable == "every":
+        if layer == EVERY:
             ratio = ratio.expand_dims({"norm": run["norm"][:1]}, axis=1)
-        # Its rule follows the exact direction of the gradient, which does not stall.
-        never = xarray.zeros_like(run["seed"], bool)
-        confusion = (("norm", "rival"), run[f"{variable}_confusion"].values)
         of_layer = xarray.Dataset(
-            {"margin_ratio": ratio, "stalled": never, "confusion": confusion}
-            | {name: run[f"{variable}_{name}"] for name in ("probability", "size")},
+            {
+                "margin_ratio": ratio,
+                "probability": run[f"{variable}_probability"],
+                "size": run[f"{variable}_size"],
+                # The rule follows the exact direction of the gradient, which does not stall.
+                "stalled": xarray.zeros_like(run["seed"], bool),
+                "confusion": (("norm", "rival"), run[f"{variable}_confusion"].values),
+            },
             attrs=run.attrs | {"exponents": run.attrs[f"{variable}_exponents"]},
         )
-        curve = bootstrap(ratio.values, jax.random.fold_in(of_curves, k))
-        summaries[layer] = ratios.estimate(of_layer, jax.random.fold_in(of_ratios, k)).assign(
-            variables({"curve": (("norm", "snapshot"), curve)})
-        )
-    unread = run["unread"].values[:, -1]
-    lack = 1 - run["first"].sel(norm="frobenius").values[:, -1]
-    summaries[FIRST] = summaries[FIRST].assign(
-        variables({"gone": ((), proportion(unread < _GONE))})
-        | {"unread_end": (("seed",), unread), "lack": (("seed",), lack)}
+        curve = variables({"curve": (("norm", "snapshot"), bootstrap(ratio.values, jax.random.fold_in(of_curves, k)))})
+        summaries[layer] = ratios.estimate(of_layer, jax.random.fold_in(of_ratios, k)).assign(curve)
+    end = run.isel(snapshot=-1, drop=True)
+    gone = variables({"gone": ((), proportion(end["unread"].values < _GONE))})
+    lack = 1 - end["first"].sel(norm="frobenius").values
+    summaries[FIRST] = (
+        summaries[FIRST].assign(gone).assign(unread_end=("seed", end["unread"].values), lack=("seed", lack))
     )
     return summaries
 
@@ -85,7 +85,6 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
     needs=TRAINED,
 )
 def _every_position(runs: Datasets) -> Judgement:
-    """The limit of the ratio must be close to 1."""
     run = runs[EVERY]
     ratio, limit = (number(run, name, norm="frobenius") for name in ("ratio", "limit"))
     read = number(runs[FIRST], "ratio", norm="frobenius")
@@ -107,7 +106,6 @@ def _every_position(runs: Datasets) -> Judgement:
     needs=Needs(LEAST_DRAWN, LEAST_STEPS),
 )
 def _unread(runs: Datasets) -> Judgement:
-    """In nearly all seeds unread positions must end with less than a hundredth of the first layer's gradient."""
     run = runs[FIRST]
     share, lack, is_gone = number(run, "gone"), run["lack"].values, run["unread_end"].values < _GONE
     label = "share of seeds where unread positions end with less than .01 of the first layer's gradient"
@@ -132,10 +130,11 @@ _CLAIMS = (
     *claims_of(
         "depth",
         [
-            Prediction("second", SECOND, "frobenius", _SOURCE, _TOGETHER.format("second", "outputs of the first")),
-            Prediction(
-                "first", FIRST, "frobenius", _SOURCE, _TOGETHER.format("first", "positions that the second reads")
-            ),
+            Prediction(layer, run, "frobenius", _SOURCE, _TOGETHER.format(layer, over))
+            for layer, run, over in (
+                ("second", SECOND, "outputs of the first"),
+                ("first", FIRST, "positions that the second reads"),
+            )
         ],
     ),
     _every_position,

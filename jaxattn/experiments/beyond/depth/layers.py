@@ -80,16 +80,9 @@ def log_unread(weights: Layers, problem: Problem) -> Float[Array, ""]:
 def trained(
     start: Layers, problem: Problem, optimizer: optax.GradientTransformation, snapshots: tuple[int, ...]
 ) -> Layers:
-    """Descend on both layers, each by the direction of its own gradient, and return them at the snapshots.
+    """Return both layers after these numbers of updates, (snapshots, d, d) each.
 
-    Args:
-        start: both layers.
-        problem: one problem.
-        optimizer: whose update does not depend on the gradient's scale, nor on previous gradients.
-        snapshots: numbers of updates, increasing.
-
-    Returns:
-        The weights, (snapshots, d, d) each.
+    The optimizer moves each by the direction of its own gradient, whatever its scale and previous gradients.
     """
 
     def step(_: Int[Array, ""], kept: tuple[Layers, Any]) -> tuple[Layers, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,31 +23,18 @@ NORMS = ("frobenius", "nuclear")
 LEAST = -300.0
 
 
-class _Posed(NamedTuple):
-    """The problems whose final attention is that of the second layer, or of the first at the positions read.
-
-    `every` has the first layer's at every position.
-    """
-
-    second: Problem
-    first: Problem
-    every: Problem
-
-
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
     """Compare both layers with the Att-SVM of the tokens that reach each of them at the last snapshot.
 
-    For the second layer these are the outputs of the first, with the query z. For the first layer these are the tokens,
-    with the query of the position that the second layer reads, one per input, or of every position.
+    These are for the `second` layer the outputs of the first, with the query z, and for the `first` the tokens, with
+    the query of the position that the second reads, one per input; `every` has the queries of all positions.
 
     Returns:
         Margin ratios `second` and `first`, (seed, norm, snapshot), and `every`, in the Frobenius norm, (seed,
-        snapshot); `second_cosine` and `first_cosine`, likewise; the largest probabilities of the worst input
-        `second_probability`, `first_probability` and `every_probability`, and the norms of the weights `second_size`,
-        `first_size` and `every_size`, (seed, snapshot); and `unread`, the decimal logarithm of the share
-        of unread positions in the first layer's gradient, (seed, snapshot); and each layer's `confusion` as in a
-        ranking. Attributes: counts, and the exponents that fit each layer best. A seed is kept if all
-        optima are certified.
+        snapshot); with the suffix `_cosine` that of the first two, `_probability` the worst input's largest one and
+        `_size` the norm of the weights, (seed, snapshot), `_confusion` as in a ranking, and as an attribute
+        `_exponents`; and `unread`, the decimal logarithm of the share of unread positions in the first layer's
+        gradient, (seed, snapshot). A seed is kept if all optima are certified.
 
     Raises:
         ValueError: a solver is given, and what `bias.rank` raises.
@@ -60,11 +47,11 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         posed = batch.over_seeds(_posed, Layers(*(weights[:, -1] for weights in layers)), problems)
         unread = batch.over_seeds(_unread, layers, problems)
         rankings = {
-            name: bias.rank(as_run(weights, steps), problem, norms)
-            for name, weights, problem, norms in (
-                ("second", layers.second, posed.second, NORMS),
-                ("first", layers.first, posed.first, NORMS),
-                ("every", layers.first, posed.every, NORMS[:1]),
+            name: bias.rank(as_run(weights, steps), posed[name], norms)
+            for name, weights, norms in (
+                ("second", layers.second, NORMS),
+                ("first", layers.first, NORMS),
+                ("every", layers.first, NORMS[:1]),
             )
         }
     seeds = np.arange(len(unread))
@@ -86,14 +73,14 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     return xarray.Dataset(measured, coordinates, {**_counts(rankings, len(kept)), **exponents})
 
 
-def _posed(last: Layers, problem: Problem) -> _Posed:
+def _posed(last: Layers, problem: Problem) -> dict[str, Problem]:
     outputs = attended(last.first, problem)
     second = Problem(X=outputs, Z=problem.Z, Y=problem.Y, v=problem.v)
     read = tokens.selected(last.second, second)
     queries = jnp.take_along_axis(problem.X, read[:, None, None], axis=1)[:, 0]
     first = Problem(X=problem.X, Z=queries, Y=problem.Y, v=problem.v)
     labels = jnp.broadcast_to(problem.Y[:, None], (problem.n, problem.T))
-    return _Posed(second, first, every_position(problem.X, labels, problem.v))
+    return {"second": second, "first": first, "every": every_position(problem.X, labels, problem.v)}
 
 
 def _unread(layers: Layers, problem: Problem) -> Float[Array, " snapshots"]:
@@ -103,7 +90,8 @@ def _unread(layers: Layers, problem: Problem) -> Float[Array, " snapshots"]:
 def _counts(rankings: dict[str, bias.Ranking], kept: int) -> dict[str, int]:
     """Return the numbers of seeds kept in all problems; a seed lost in several problems counts for the first reason."""
     counts = [ranking.counts for ranking in rankings.values()]
-    attempted, diverged = counts[0]["attempted"], max(count["diverged"] for count in counts)
-    infeasible = min(attempted - kept - diverged, max(count["infeasible"] for count in counts))
-    lost = {"diverged": diverged, "infeasible": infeasible, "unsolved": attempted - kept - diverged - infeasible}
-    return {"attempted": attempted, "kept": kept, **lost}
+    lost = (attempted := counts[0]["attempted"]) - kept
+    diverged, infeasible = (max(count[reason] for count in counts) for reason in ("diverged", "infeasible"))
+    infeasible = min(lost - diverged, infeasible)
+    reasons = {"diverged": diverged, "infeasible": infeasible, "unsolved": lost - diverged - infeasible}
+    return {"attempted": attempted, "kept": kept, **reasons}

@@ -37,13 +37,8 @@ _DIMS = {
 class TwoLayers:
     """One setting: the problems, and the training of both layers on each, from zero and with logistic loss.
 
-    Attributes:
-        law: of the problems.
-        optimizer: one that moves a matrix along its gradient's direction; each layer along its own.
-        seeds: number of problems to draw.
-        key: root key; seed s draws from `fold_in(key, s)`, whatever the number of seeds.
-        steps: updates of one run.
-        snapshots: the steps after which the weights are kept.
+    The optimizer moves each layer along its own gradient's direction. Seed s draws from `fold_in(key, s)`, whatever the
+    number of seeds. Snapshots are the steps after which the weights are kept.
     """
 
     law: data.Law

@@ -41,16 +41,15 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
     """Estimate margin ratios, distances from a run's own solution and their rate, and the share of separable problems.
 
     Returns:
-        For each run what `ratios.estimate` returns, and, for the norm that it is claimed to obey, `off_10`, `off_50`
-        and `off_90`, quantiles of 1 - cos, (snapshot,), and its `exponent` of the step, from step 1000 to 10,000, NaN
-        for shorter runs; `optimal`, the share of inputs whose selected token is optimal, and `all_optimal`, the share
-        of seeds for which all are; and `separable`, the share of problems whose optimal tokens can be separated.
+        For each run what `ratios.estimate` returns; for the norm that it is claimed to obey `off`, quantiles of 1 -
+        cos, (snapshot,), and the `exponent` of the step in it, NaN for shorter runs; `optimal`, the share of inputs
+        whose selected token is optimal, and `all_optimal`, that of seeds for which all are; and `separable`, the share
+        of problems whose optimal tokens can be separated.
     """
     of_ratios, of_own = jax.random.split(key)
+    summaries = ratios.summarize(runs, of_ratios)
     return {
-        name: ratios.estimate(run, jax.random.fold_in(of_ratios, k)).assign(
-            _estimate(run, jax.random.fold_in(of_own, k))
-        )
+        name: summaries[name].assign(_estimate(run, jax.random.fold_in(of_own, k)))
         for k, (name, run) in enumerate(runs.items())
     }
 
@@ -69,23 +68,18 @@ def _estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
 
 
 def _rate(weights: str, runs: Datasets) -> Judgement:
-    """For both laws of patches the exponent must be the predicted one, and that on the sphere."""
     by_law = {law: runs[f"{weights}, {law}"] for law in (*_LAWS, "sphere")}
     exponents = {law: number(run, "exponent") for law, run in by_law.items()}
     stated = []
     for law, words in _LAWS.items():
-        label = f"exponent, {words},"
-        predicted = (
-            between(label, exponents[law], -2 - _NEAR, -2 + _NEAR)
-            if weights == "W"
-            else below(label, exponents[law], _GOES_ON)
-        )
-        apart, label = exponents[law].minus(exponents["sphere"]), f"{label} minus that on the sphere"
-        stated += [predicted, between(label, apart, -_NEAR, _NEAR)]
+        label, exponent = f"exponent, {words},", exponents[law]
+        stated += [
+            between(label, exponent, -2 - _NEAR, -2 + _NEAR) if weights == "W" else below(label, exponent, _GOES_ON),
+            between(f"{label} minus that on the sphere", exponent.minus(exponents["sphere"]), -_NEAR, _NEAR),
+        ]
     labels = {f"exponent, {_LAWS.get(law, law)}": exponent for law, exponent in exponents.items()}
-    optimal = {
-        f"share of inputs whose optimal token is selected, {law}": number(by_law[law], "optimal") for law in by_law
-    }
+    share = "share of inputs whose optimal token is selected"
+    optimal = {f"{share}, {law}": number(run, "optimal") for law, run in by_law.items()}
     ends = ", ".join(f"{float(run['off_50'][-1]):.2g} ({_LAWS.get(law, law)})" for law, run in by_law.items())
     return Judgement(
         stated,
@@ -103,7 +97,6 @@ def _rate(weights: str, runs: Datasets) -> Judgement:
     "by one matrix although there are more images than dimensions.",
 )
 def _separable(runs: Datasets) -> Judgement:
-    """In nearly all problems the optimal tokens must be separable if each image has its own query."""
     run = runs["W, patch"]
     separable, selected, unknown = number(run, "separable"), number(run, "all_optimal"), run.attrs["unknown"]
     label = "share of problems whose optimal tokens can be separated"
@@ -119,24 +112,22 @@ def _separable(runs: Datasets) -> Judgement:
 
 
 _STATEMENTS = {
-    "W": ("w", _DESCENT, "Normalized descent on W from zero obeys the Frobenius Att-SVM of the tokens that it selects"),
-    "KQ": ("kq", _FACTORS, "Normalized descent on (K, Q) obeys the nuclear Att-SVM of the tokens that it selects"),
+    "W": (_DESCENT, "Normalized descent on W from zero obeys the Frobenius Att-SVM of the tokens that it selects"),
+    "KQ": (_FACTORS, "Normalized descent on (K, Q) obeys the nuclear Att-SVM of the tokens that it selects"),
 }
+_PREDICTIONS = [
+    Prediction(
+        f"{weights.lower()}-{law}",
+        f"{weights}, {law}",
+        _OWN[weights],
+        source,
+        f"{statement}, if tokens are patches of handwritten digits ({words}).",
+    )
+    for weights, (source, statement) in _STATEMENTS.items()
+    for law, words in _LAWS.items()
+]
 _CLAIMS = (
-    *claims_of(
-        "digits",
-        [
-            Prediction(
-                f"{name}-{law}",
-                f"{weights}, {law}",
-                _OWN[weights],
-                source,
-                f"{statement}, if tokens are patches of handwritten digits ({words}).",
-            )
-            for weights, (name, source, statement) in _STATEMENTS.items()
-            for law, words in _LAWS.items()
-        ],
-    ),
+    *claims_of("digits", _PREDICTIONS),
     Claim(
         "digits:rate-w",
         _RATE,
@@ -176,10 +167,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         left, *right = figure.subplots(1, 3, width_ratios=(1.15, 1, 1))
         _draw_ratios(left, runs)
         for axes, trained, letter in zip(right, _OWN, "bc", strict=True):
-            for law, (_, label, look) in _LOOKS.items():
-                if (trained, law) not in runs:
-                    continue
-                run = runs[trained, law]
+            for law, run in ((law, run) for (weights, law), run in runs.items() if weights == trained):
+                _, label, look = _LOOKS[law]
                 if not np.isnan(exponent := float(run["exponent"])):
                     label += f": $k^{{{exponent:.2f}}}$"
                 curve = (run[f"off_{q}"].values for q in (50, 10, 90))
@@ -188,8 +177,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             axes.set_title(f"({letter}) training {_TRAINED[trained]}:\n{page.NORMS[_OWN[trained]]}")
             axes.legend(loc="lower left", handlelength=1.5, title="median, 10th to 90th percentile")
         right[0].set_ylabel("direction error, $1 - \\cos$")
-        limits = [judgements[f"digits:{name}-{law}"] for name, *_ in _STATEMENTS.values() for law in _LAWS]
-        figure.suptitle(f"Patches of digits. {finding(limits)}")
+        limits = finding(judgements[f"digits:{each.name}"] for each in _PREDICTIONS)
+        figure.suptitle(f"Patches of digits. {limits}")
         patch = runs["W", "patch"]
         page.add_counts(
             figure,
@@ -204,10 +193,8 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
 def _draw_ratios(axes: Axes, runs: dict[tuple[str, str], xarray.Dataset]) -> None:
     rows = np.arange(len(runs))
     for norm, mark in _MARKS.items():
-        ratio, low, high = (
-            np.array([float(run[name].sel(norm=norm)) for run in runs.values()])
-            for name in ("ratio", "ratio_low", "ratio_high")
-        )
+        parts = [[float(run[f"ratio{part}"].sel(norm=norm)) for run in runs.values()] for part in ("", "_low", "_high")]
+        ratio, low, high = map(np.array, parts)
         look = {"marker": mark, "markersize": 4, "color": palette.COLOURS[norm], "label": page.NORMS[norm]}
         axes.errorbar(ratio, rows, xerr=[ratio - low, high - ratio], linestyle="none", **look)
     axes.axvline(CLOSE, color=palette.GUIDE, linewidth=0.8)

@@ -15,7 +15,7 @@ from jaxattn.study.claims import TRAINED, Datasets, Judgement, Setting, Source, 
 from jaxattn.study.claims.criteria import Criterion, Number, above, below, between
 from jaxattn.study.estimates import estimated, mean, number, quantiles, read_at, share
 
-# The runs of the ladder, in order, and those of other tasks.
+# The runs of the ladder, in order, those of other tasks, and those with a change.
 ALONE = "K, Q"
 FROZEN = {"W": "frobenius", ALONE: "nuclear"}
 FIRST = "layer 1, head 1"
@@ -24,19 +24,20 @@ TEXT = "text"
 TASKS = ("Adam", "largest token", "induction", TEXT)
 READOUT, SLOW, NORMED = "readout alone", "inputs a thousand times slower", "inputs, with a norm for K and Q"
 STOPPED, LAYERS = "inputs and readout for 500 steps", "two layers of attention alone"
-# Fixed beforehand, on decoders of other keys. Nearly all heads obey, or do not, if a share of ALL does; half of them at
-# least would be a hierarchy of SVMs. A head is far from an Att-SVM if its mean ratio is at most FAR. The same course
-# against ||W|| is a mean difference of at most SAME. W carries the margin if its growth is at least CARRIED of the
-# margin's, in logarithms over the last decade of steps, and does not if it is at most LEFT.
+# Fixed beforehand, on decoders of other keys: the shares of seeds that count as nearly all, and as a hierarchy; the
+# largest mean ratio that is far; the largest difference of equal courses against ||W||; and over the last decade of
+# steps, in logarithms, the share of the margin's growth from which on W carries it, and below which it does not.
 ALL, HALF, FAR, SAME, CARRIED, LEFT = 0.8, 0.5, 0.8, 0.05, 0.8, 0.5
 HOPE = Source("arXiv 2308.16898", "abstract: the interpretation of transformers as a hierarchy of SVMs", Setting.OURS)
 OURS = Source("jaxattn", "decoders as people train them", Setting.OURS)
+# Rounding of the logarithm of the loss, and the least length and margin whose logarithm is taken.
+_ROUNDING, _LEAST = 1e-9, 1e-9
 
 
 def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Estimate each run; and for a trained readout `apart`, how far its ratio is from that of K and Q alone.
+    """Estimate each run; and `apart`, a trained readout's last ratio minus that of K and Q alone at the same ||W||.
 
-    The two are compared at the same `||W||`, seed by seed: both have the same sequences and the same start.
+    Seeds are paired: both runs have the same sequences and the same start.
     """
     keys = jax.random.split(key, len(runs) + 1)
     summaries = {name: estimate(run, keys[k]) for k, (name, run) in enumerate(runs.items())}
@@ -57,25 +58,23 @@ def _apart(run: xarray.Dataset, alone: xarray.Dataset) -> xarray.DataArray:
 def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     """Estimate for each head and norm the share of seeds that obey, and what carries the margin.
 
-    A head obeys a norm if its margin ratio, extrapolated in the norm of W, ends above 0.97, if it exceeds those of null
+    A head obeys a norm if its margin ratio, extrapolated in the norm of W, ends above 0.97 and exceeds those of null
     directions, of the rows' mean and of the head when it first selected its tokens, and if hard attention would not
-    raise the loss. It does not obey if its limit is below 0.97; where W does not grow, that is its last ratio.
+    raise the loss. It does not obey if its limit, or its last ratio where W does not grow, is below 0.97.
     """
     ratio, size, steps = run["ratio"], run["size"], run["snapshot"].values
-    shape, last = ratio.shape[:2], ratio.isel(snapshot=-1, drop=True)
+    last = ratio.isel(snapshot=-1, drop=True)
     limit = limits.extrapolated(ratio.values.reshape(-1, *ratio.shape[2:]), size.values.reshape(-1, len(steps)), steps)
     assert limit is not None  # Every run has as many snapshots as limits need.
     low, high = (last.copy(data=end.reshape(last.shape)) for end in (limit.low, limit.high))
-    grows = last.isel(norm=0, drop=True).copy(data=limit.grows.reshape(shape))
+    grows = last.isel(norm=0, drop=True).copy(data=limit.grows.reshape(ratio.shape[:2]))
     nulls = xarray.concat([run[name] for name in ("cone", "mean", "first")], "null").max("null")
     costs = (run["log_loss_hard"] - run["log_loss"]).isel(snapshot=-1, drop=True)
-    decade = np.flatnonzero(limits.last_decade(steps))[[0, -1]]
-    of_size, of_margin = (
-        last.isel(norm=0, drop=True).copy(
-            data=np.diff(np.log(np.maximum(run[name].values[..., decade], _LEAST)))[..., 0]
-        )
-        for name in ("size", "margin")
-    )
+    ends = run[["size", "margin"]].isel(snapshot=np.flatnonzero(limits.last_decade(steps))[[0, -1]])
+    growth = np.log(ends.clip(min=_LEAST)).diff("snapshot").isel(snapshot=0, drop=True)
+    # Of the first kept seed, in the nuclear norm, is drawn more.
+    one = run[["ratio", "first"]].isel(seed=0, drop=True).sel(norm="nuclear", drop=True)
+    drawn = run[["null", "attention", "support", "selected", "tokens"]]
     return estimated(
         run,
         key,
@@ -85,7 +84,7 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         last=mean(last),
         nulls=mean(nulls),
         nearest=mean(run["nearest"]),
-        carried=mean((of_size / of_margin.clip(min=_LEAST)).clip(0.0, 1.0)),
+        carried=mean((growth["size"] / growth["margin"].clip(min=_LEAST)).clip(0.0, 1.0)),
         softer=share(costs > _ROUNDING),
         costs=quantiles(costs, 10, 50, 90),
         ratio=quantiles(ratio, 10, 50, 90),
@@ -93,18 +92,7 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         part=quantiles(run["share"].isel(snapshot=-1, drop=True), 50),
         asked=quantiles(run["asked"], 50),
         probability=quantiles(run["probability"], 50),
-    ).assign(_of_one(run))
-
-
-def _of_one(run: xarray.Dataset) -> xarray.Dataset:
-    """Return what is drawn of the first kept seed, in the nuclear norm."""
-    one = run[["ratio", "first"]].isel(seed=0, drop=True).sel(norm="nuclear", drop=True)
-    shown = run[["null", "attention", "support", "selected", "tokens"]]
-    return shown.assign(ratio_of_one=one["ratio"], first_of_one=one["first"])
-
-
-# Rounding of the logarithm of the loss, and the least length and margin whose logarithm is taken.
-_ROUNDING, _LEAST = 1e-9, 1e-9
+    ).assign(drawn.assign(ratio_of_one=one["ratio"], first_of_one=one["first"]))
 
 
 def _shares(runs: Datasets, names: Sequence[str], estimate: str, norm: str = "nuclear") -> dict[str, Number]:
@@ -122,11 +110,14 @@ def _obeying(runs: Datasets, names: Sequence[str], norm: str = "nuclear") -> dic
     return {name: Number(share.mean, share.low, 1 - refuses[name].low) for name, share in obeys.items()}
 
 
-def _none_obeys(runs: Datasets, names: Sequence[str]) -> list[Criterion]:
-    return [
-        below(f"share of seeds whose head obeys the nuclear norm, {name}", obeying, 1 - ALL)
-        for name, obeying in _obeying(runs, names).items()
-    ]
+def _obey(runs: Datasets, names: Sequence[str], least: float = ALL, remark: str = "") -> Judgement:
+    return Judgement(all_obey(runs, names, least), remark=remark, numbers=_ends(runs, names))
+
+
+def _none_obeys(runs: Datasets, name: str, remark: str = "") -> Judgement:
+    label, shares = "share of seeds whose head obeys the nuclear norm", _obeying(runs, [name])
+    stated = [below(f"{label}, {name}", obeying, 1 - ALL) for name, obeying in shares.items()]
+    return Judgement(stated, remark=remark, numbers=_ends(runs, [name]))
 
 
 def all_obey(runs: Datasets, names: Sequence[str], least: float = ALL, norm: str = "nuclear") -> list[Criterion]:
@@ -168,12 +159,11 @@ def _frozen(runs: Datasets) -> Judgement:
 
 @claim("hierarchy:inputs", OURS, "As soon as the inputs are trained too, no head obeys an Att-SVM.", TRAINED)
 def _inputs(runs: Datasets) -> Judgement:
-    return Judgement(
-        _none_obeys(runs, ["inputs"]),
-        remark="The inputs enter a logit twice and W once. They also lower the loss by themselves, so they grow, and "
-        "with them all margins; W is left where it was.",
-        numbers=_ends(runs, ["inputs"]),
+    remark = (
+        "The inputs enter a logit twice and W once. They also lower the loss by themselves, so they grow, and with "
+        "them all margins; W is left where it was."
     )
+    return _none_obeys(runs, "inputs", remark)
 
 
 @claim(
@@ -227,7 +217,7 @@ def _carried(runs: Datasets) -> Judgement:
     TRAINED,
 )
 def _slow(runs: Datasets) -> Judgement:
-    return Judgement(_none_obeys(runs, [SLOW]), numbers=_ends(runs, [SLOW]))
+    return _none_obeys(runs, SLOW)
 
 
 @claim(
@@ -237,11 +227,8 @@ def _slow(runs: Datasets) -> Judgement:
     TRAINED,
 )
 def _bounded(runs: Datasets) -> Judgement:
-    return Judgement(
-        all_obey(runs, [NORMED]),
-        remark="W then grows, but the directions of the inputs keep moving, and with them the optimum.",
-        numbers=_ends(runs, [NORMED]),
-    )
+    remark = "W then grows, but the directions of the inputs keep moving, and with them the optimum."
+    return _obey(runs, [NORMED], remark=remark)
 
 
 @claim(
@@ -252,19 +239,12 @@ def _bounded(runs: Datasets) -> Judgement:
     TRAINED,
 )
 def _readout(runs: Datasets) -> Judgement:
+    label = f"nuclear margin ratio, {READOUT}, minus that of K, Q at the same ||W||"
+    readout, alone = (float(runs[name]["size_50"].isel(snapshot=-1, head=0)) for name in (READOUT, ALONE))
     return Judgement(
-        [
-            between(
-                f"nuclear margin ratio, {READOUT}, minus that of K, Q at the same ||W||", _of_readout(runs), -SAME, SAME
-            )
-        ],
-        remark=f"||W|| ends at {float(runs[READOUT]['size_50'].isel(snapshot=-1, head=0)):.3g}, and at "
-        f"{float(runs[ALONE]['size_50'].isel(snapshot=-1, head=0)):.3g} for K and Q alone.",
+        [between(label, number(runs[READOUT], "apart"), -SAME, SAME)],
+        remark=f"||W|| ends at {readout:.3g}, and at {alone:.3g} for K and Q alone.",
     )
-
-
-def _of_readout(runs: Datasets) -> Number:
-    return number(runs[READOUT], "apart")
 
 
 @claim(
@@ -274,7 +254,7 @@ def _of_readout(runs: Datasets) -> Number:
     TRAINED,
 )
 def _stopped(runs: Datasets) -> Judgement:
-    return Judgement(all_obey(runs, [STOPPED]), numbers=_ends(runs, [STOPPED]))
+    return _obey(runs, [STOPPED])
 
 
 @claim(
@@ -284,12 +264,11 @@ def _stopped(runs: Datasets) -> Judgement:
     TRAINED,
 )
 def _layers(runs: Datasets) -> Judgement:
-    return Judgement(
-        all_obey(runs, [LAYERS]),
-        remark="Hard attention in both layers would raise the loss in "
-        f"{number(runs[LAYERS], 'softer').mean:.0%} of seeds: the second layer makes up for a soft first one.",
-        numbers=_ends(runs, [LAYERS]),
+    remark = (
+        f"Hard attention in both layers would raise the loss in {number(runs[LAYERS], 'softer').mean:.0%} of seeds: "
+        "the second layer makes up for a soft first one."
     )
+    return _obey(runs, [LAYERS], remark=remark)
 
 
 @claim(
@@ -300,13 +279,9 @@ def _layers(runs: Datasets) -> Judgement:
     TRAINED,
 )
 def _hope(runs: Datasets) -> Judgement:
-    refuses = _shares(runs, TASKS, "refuses")
-    return Judgement(
-        all_obey(runs, TASKS, HALF),
-        remark="All parts are trained by Adam, for each of four tasks. Share that certainly does not obey: "
-        f"{', '.join(f'{name}: {share.mean:.0%}' for name, share in refuses.items())}.",
-        numbers=_ends(runs, TASKS),
-    )
+    refuses = ", ".join(f"{name}: {share.mean:.0%}" for name, share in _shares(runs, TASKS, "refuses").items())
+    remark = f"All parts are trained by Adam, for each of four tasks. Share that certainly does not obey: {refuses}."
+    return _obey(runs, TASKS, HALF, remark)
 
 
 @claim(
@@ -337,17 +312,4 @@ def _least(runs: Datasets) -> Judgement:
     )
 
 
-CLAIMS = (
-    _frozen,
-    _inputs,
-    _ladder,
-    _carried,
-    _slow,
-    _bounded,
-    _readout,
-    _stopped,
-    _layers,
-    _hope,
-    _soft,
-    _least,
-)
+CLAIMS = (_frozen, _inputs, _ladder, _carried, _slow, _bounded, _readout, _stopped, _layers, _hope, _soft, _least)

@@ -1,7 +1,6 @@
 """A small decoder, as people train them: embeddings, causal attention, feed-forward layers and a readout.
 
-Everything is written for one seed. What a decoder lacks is a value too: `keep` in place of a norm, `replace` in place
-of a residual stream, no hidden units, W in place of K and Q.
+What a decoder lacks is a value too: `keep` in place of a norm, `replace` in place of a residual stream.
 """
 
 from __future__ import annotations
@@ -25,14 +24,9 @@ _SMALL = 0.1
 
 
 class Layer(NamedTuple):
-    """The parameters of one layer.
+    """The parameters of one layer: W, or K and Q of (heads, d, width) each, a value map, and hidden units, if any.
 
-    Attributes:
-        attention: W of each head, (heads, d, d), or Factored K and Q, (heads, d, width) each; the logit of token t for
-            the query u is `x_t^T W x_u`.
-        values: what each head writes, as a linear map of the tokens that it reads.
-        up: into the hidden units; None without any.
-        down: out of them.
+    The logit of token t for the query u is `x_t^T W x_u`.
     """
 
     attention: Float[Array, "heads d d"] | Factored
@@ -59,12 +53,8 @@ class Parameters(NamedTuple):
 class Rates:
     """How fast each part learns: the factor of its gradient, 0 if it is not trained.
 
-    Attributes:
-        attention: of W, or of K and Q.
-        inputs: of the embeddings of tokens and positions.
-        readout: of the readout.
-        values: of the values, and of what is in and out of hidden units.
-        until: the step from which on only the attention learns; None if that is never so.
+    Inputs are the embeddings of tokens and positions; hidden units learn like values. From the step `until` on, if
+    there is one, only the attention learns.
     """
 
     attention: float = 1.0
@@ -114,18 +104,10 @@ def add(x: Float[Array, "*batch d"], written: Float[Array, "*batch d"]) -> Float
 class Decoder:
     """The shape of a decoder, and how fast each part learns.
 
-    Attributes:
-        vocabulary: the number of tokens, V.
-        length: of a sequence, T.
-        d: the dimension of an embedding, at least V + T, so that embeddings are independent at the start.
-        width: of K and Q; None to train W itself, from zero.
-        layers: their number.
-        heads: of each layer.
-        hidden: units of each layer's feed-forward part.
-        compared: applied to what keys and queries read.
-        norm: applied to what values, hidden units and readout read.
-        join: joins what attention writes with its input.
-        rates: of the parts.
+    Embeddings have d dimensions, at least V + T for a vocabulary of V and a length of T, so that they are independent
+    at the start. Without a width of K and Q, W itself is trained, from zero. `compared` is applied to what keys and
+    queries read, `norm` to what values, hidden units and readout read; `join` joins what attention writes with its
+    input.
 
     Raises:
         ValueError: a number that is not positive, or a dimension that is too small.
@@ -177,10 +159,7 @@ class Decoder:
     ) -> tuple[Float[Array, "n T V"], Float[Array, "layers n T d"]]:
         """Return the logits of the next token at every position, and what the keys and queries of each layer read.
 
-        Args:
-            parameters: of this decoder.
-            sequences: of tokens 0..V-1.
-            attend: turns the attention's logits and the values into what a head writes.
+        `attend` turns the attention's logits and the values into what a head writes. Tokens are 0..V-1.
         """
         # A product is faster than a lookup, whose gradient is a scatter.
         x = jax.nn.one_hot(sequences, self.vocabulary) @ parameters.tokens + parameters.positions[None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from jaxattn.experiments.beyond.hierarchy import claims
 from jaxattn.study.claims import Datasets, Judgements, total
 from jaxattn.study.style import page, palette
 
-# The runs that are drawn along their course, all in the nuclear norm.
+# The runs that are drawn along their course, and the estimates at the end, all in the nuclear norm.
 _COURSES = {
     claims.ALONE: (palette.NUCLEAR, "-", claims.ALONE),
     claims.READOUT: (palette.INK, "--", claims.READOUT),
@@ -23,6 +23,7 @@ _COURSES = {
     claims.SLOW: (palette.TEAL, ":", "inputs, 1000 times slower"),
     claims.NORMED: (palette.SKY, (0, (5, 1, 1, 1)), "inputs, a norm for K, Q"),
 }
+_ENDS = (("last", "nuclear", palette.NUCLEAR, "o", "trained"), ("nulls", "nuclear", palette.GUIDE, "_", "largest null"))
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
@@ -32,12 +33,15 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
         figure = page.full(6.2)
         (courses, ladder), (tasks, hardness) = figure.subplots(2, 2)
         _courses(courses, summaries)
-        rungs = [name for name in (claims.ALONE, *claims.TRAINED_INPUTS) if name in summaries]
-        _ends(ladder, summaries, rungs)
+        rungs = (claims.ALONE, *claims.TRAINED_INPUTS)
+        for axes, names in ((ladder, rungs), (tasks, claims.TASKS[1:])):
+            ends(axes, summaries, names, _ENDS, {})
+            axes.axhline(CLOSE, color=palette.GUIDE, linewidth=0.7)
+            axes.set(ylabel="nuclear margin ratio", ylim=(-0.1, 1.02))
+            axes.legend(loc="upper right")
         ladder.set_title("(b) the ladder, one change a rung")
-        _ends(tasks, summaries, [name for name in claims.TASKS[1:] if name in summaries])
         tasks.set_title("(c) other tasks, everything trained by Adam")
-        costs(hardness, summaries, rungs)
+        costs(hardness, summaries, rungs, {})
         figure.suptitle(f"A trained decoder as a hierarchy of SVMs: {hope}. With fixed inputs heads obey: {frozen}")
         page.add_counts(
             figure,
@@ -60,21 +64,28 @@ def _courses(axes: Axes, summaries: Datasets) -> None:
     axes.legend(loc="upper left", title="medians, 10th to 90th percentile", fontsize=page.SMALLEST, ncols=2)
 
 
-def _ends(axes: Axes, summaries: Datasets, names: Sequence[str]) -> None:
-    heads = [(name, head) for name in names for head in summaries[name]["head"].values]
-    ends = [summaries[name].sel(head=head, norm="nuclear") for name, head in heads]
-    places = np.arange(len(heads))
-    for estimate, colour, mark, label in (
-        ("last", palette.NUCLEAR, "o", "trained"),
-        ("nulls", palette.GUIDE, "_", "largest null"),
-    ):
-        parts = [[float(end[f"{estimate}{part}"]) for end in ends] for part in ("", "_low", "_high")]
-        page.bars(axes, places, *parts, color=colour, marker=mark, linestyle="none", label=label)
-    axes.axhline(CLOSE, color=palette.GUIDE, linewidth=0.7)
-    labels = [name if len(summaries[name]["head"]) == 1 else f"{name}, {short(head)}" for name, head in heads]
-    axes.set_xticks(places, labels, rotation=40, ha="right", fontsize=page.SMALLEST)
-    axes.set(ylabel="nuclear margin ratio", ylim=(-0.1, 1.02))
-    axes.legend(loc="upper right")
+def ends(
+    axes: Axes,
+    summaries: Datasets,
+    names: Sequence[str],
+    estimates: Sequence[tuple[str, str, str, str, str]],
+    written: Mapping[str, str],
+) -> None:
+    """Draw estimates of each head of the runs that were made side by side; `written` has short names of runs.
+
+    Of each estimate are given its name, the norm, the colour, the marker and the label.
+    """
+    heads = [(name, head) for name in names if name in summaries for head in summaries[name]["head"].values]
+    for estimate, norm, colour, mark, label in estimates:
+        found = [summaries[name].sel(head=head, norm=norm) for name, head in heads]
+        parts = [[float(end[f"{estimate}{part}"]) for end in found] for part in ("", "_low", "_high")]
+        page.bars(axes, range(len(heads)), *parts, color=colour, marker=mark, linestyle="none", label=label)
+    labels = [written.get(name, name) + _numbered(summaries[name], head) for name, head in heads]
+    axes.set_xticks(range(len(heads)), labels, rotation=40, ha="right", fontsize=page.SMALLEST)
+
+
+def _numbered(run: xarray.Dataset, head: str) -> str:
+    return "" if run.sizes["head"] == 1 else head.replace("layer ", ", ").replace(", head ", ".")
 
 
 def levels(axes: Axes, x: float, **place: Any) -> None:
@@ -84,20 +95,15 @@ def levels(axes: Axes, x: float, **place: Any) -> None:
         axes.text(x, level, label, fontsize=page.SMALLEST, color=palette.GUIDE, va="bottom", **place)
 
 
-def short(head: str) -> str:
-    """Return the name of a head as two numbers."""
-    return head.replace("layer ", "").replace(", head ", ".")
-
-
-def costs(axes: Axes, summaries: Datasets, names: Sequence[str]) -> None:
-    """Draw by how much hard attention would change the logarithm of the loss, run by run."""
-    low, middle, high = ([float(summaries[name][f"costs_{q}"]) for name in names] for q in (10, 50, 90))
-    places = np.arange(len(names))
-    label = "median, 10th to 90th percentile"
-    page.bars(axes, places, middle, low, high, color=palette.AMBER, marker="o", linestyle="none", label=label)
+def costs(axes: Axes, summaries: Datasets, names: Sequence[str], written: Mapping[str, str]) -> None:
+    """Draw by how much hard attention would change the logarithm of the loss, run by run; `written` has short names."""
+    runs = {written.get(name, name): summaries[name] for name in names if name in summaries}
+    parts = [[float(run[f"costs_{q}"]) for run in runs.values()] for q in (50, 10, 90)]
+    look = {"color": palette.AMBER, "marker": "o", "linestyle": "none", "label": "median, 10th to 90th percentile"}
+    page.bars(axes, range(len(runs)), *parts, **look)
     axes.legend(loc="upper left")
     axes.axhline(0.0, color=palette.GUIDE, linewidth=0.7)
     axes.set_yscale("symlog", linthresh=1e-3)
-    axes.set_xticks(places, names, rotation=40, ha="right", fontsize=page.SMALLEST)
+    axes.set_xticks(range(len(runs)), [*runs], rotation=40, ha="right", fontsize=page.SMALLEST)
     axes.set(ylabel="change of log loss", ylim=(-10, 1e4))
     axes.set_title("(d) what hard attention would change")

@@ -91,14 +91,11 @@ def spelled(run: xarray.Dataset) -> list[list[str]]:
 def view(runs: Datasets) -> dict[str, Any]:
     """Return for some heads, along the snapshots, what the site's picture shows.
 
-    Args:
-        runs: as measured.
-
     Returns:
-        `heads`, each with its `name`; `steps`; `ratio`, the head's margin ratio; `low`, `high` and `mean`, those of
-        untrained matrices; `first`, that of the head when it first selected its final tokens; `rows`, the number of
-        rows, and `carrying`, of those that carry the optimum; and for some `sequences` of letters, by query and the
-        tokens that it sees, the `attention`, and the tokens that are `selected` and of `support`.
+        `heads`, each with its `name`; `steps`; `ratio`, the head's margin ratio, and those of untrained matrices
+        (`low`, `high`, `mean`) and of the head when it `first` selected its final tokens; the number of `rows`, and of
+        those `carrying` the optimum; and for some `sequences` of letters the `attention` by query and visible token,
+        and the tokens that are `selected` and of `support`.
     """
     shown = [(name, k) for name in _VIEWED if name in runs for k in range(runs[name].sizes["head"])]
     return {"heads": [_viewed(name, runs[name], k) for name, k in shown]}
@@ -106,33 +103,27 @@ def view(runs: Datasets) -> dict[str, Any]:
 
 def _viewed(name: str, run: xarray.Dataset, k: int) -> dict[str, Any]:
     own = run.isel(head=k)
-    nulls = {kind: rounded(own["null"].sel(kind=kind).values, 3) for kind in own["kind"].values}
     one = own.sel(norm="nuclear").isel(seed=0)
     shown = own.isel(sequence=slice(_SEQUENCES))
-    attention = [
-        [[rounded(seen[: u + 1], 2) for u, seen in enumerate(sequence)] for sequence in step]
-        for step in np.round(shown["attention"].values, 3)
-    ]
+    # The query at position u has u rows if it counts.
+    rows = int((own["selected"].any("token").values * np.arange(own.sizes["query"])).sum())
     return {
         "name": f"{name}, {own['head'].item()}" if run.sizes["head"] > 1 else name,
         "steps": run["snapshot"].values.tolist(),
         "ratio": rounded(one["ratio"].values, 3),
-        **nulls,
+        **{kind: rounded(own["null"].sel(kind=kind).values, 3) for kind in own["kind"].values},
         "first": rounded(one["first"].values, 3),
-        "rows": _rows(own["selected"].values),
+        "rows": rows,
         "carrying": own["support"].values.sum(axis=(1, 2, 3)).tolist(),
         "sequences": spelled(run)[:_SEQUENCES],
-        "attention": attention,
+        "attention": [
+            [[rounded(seen[: u + 1], 2) for u, seen in enumerate(sequence)] for sequence in step]
+            for step in np.round(shown["attention"].values, 3)
+        ],
         "selected": _tokens(shown["selected"].values),
         "support": [_tokens(step) for step in shown["support"].values],
     }
 
 
-def _rows(selected: np.ndarray) -> int:
-    """Return the number of rows: the query at position u has u of them if it counts."""
-    return int((selected.any(axis=2) * np.arange(selected.shape[1])).sum())
-
-
 def _tokens(marked: np.ndarray) -> list[list[list[int]]]:
-    """Return for each sequence and query the tokens that are marked."""
     return [[np.flatnonzero(query).tolist() for query in sequence] for sequence in marked]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,17 +29,7 @@ _OF_ONE |= {"support": ("head", "snapshot", *_CELLS), "selected": ("head", *_CEL
 
 
 class _Head(NamedTuple):
-    """What one head of one seed reads and selects at the snapshots that are measured, (k, ...).
-
-    Attributes:
-        constraints: the rows of the tokens selected at the end, for the inputs of each snapshot.
-        W: of the head.
-        margin: the smallest margin of W.
-        selected: the token that each query selects at the end, (n, queries).
-        probability: the largest probability of the query where it is smallest, at the end, ().
-        asked: the share of queries whose token is the one that the task asks for, at the end, ().
-        first: the first snapshot at which all selections are those of the end, counted over all snapshots, ().
-    """
+    """One head of one seed: rows, W and smallest margin by snapshot, and what `measure` reads at the end."""
 
     constraints: svm.Constraints
     W: Float[Array, "k d d"]
@@ -46,7 +37,6 @@ class _Head(NamedTuple):
     selected: Int[Array, "n queries"]
     probability: Float[Array, ""]
     asked: Float[Array, ""]
-    first: Int[Array, ""]
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
@@ -57,41 +47,40 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
     Returns:
         Over the last two decades of steps: `ratio`, the margin ratio, (seed, head, norm, snapshot), `size`, `||W||_F`,
-        and `margin`, (seed, head, snapshot), and the logarithms of the loss, `log_loss` and with hard attention
-        `log_loss_hard`, and the attention's `share` of the gradient, (seed, snapshot). At the end: `probability` and
-        `asked`, (seed, head), and margin ratios of matrices that training did not choose, (seed, head, norm): `cone`,
-        the 95 % quantile of directions drawn from all that select the same tokens, `mean`, that of the rows' mean,
-        `nearest`, that of the matrix nearest to the start with the same margins, and `first`, that of the head when it
-        first selected these tokens. A seed is kept if all optima of
-        its heads are certified. Of the first of them, along the snapshots and in the nuclear norm, what
-        `single.followed` returns for each head, and its sequences of `tokens`.
+        and `margin`, the smallest of W, (seed, head, snapshot), and the logarithms of the loss, `log_loss` and with
+        hard attention `log_loss_hard`, and the attention's `share` of the gradient, (seed, snapshot). At the end,
+        (seed, head): `probability`, the smallest over queries of their largest, and `asked`, the share of queries that
+        select what the task asks for. Margin ratios of matrices that training did not choose, (seed, head, norm):
+        `cone`, the 95 % quantile of directions drawn from all that select the same tokens, `mean`, that of the rows'
+        mean, `nearest`, that of the matrix nearest to the start with the same margins, and `first`, that of the head
+        when it first selected these tokens. A seed is kept if all optima of its heads are certified. Of the first of
+        them, along the snapshots and in the nuclear norm, what `single.followed` returns for each head, and its
+        `tokens`.
 
     Raises:
         ValueError: a solver is given.
     """
     ratios.native(solver)
-    arrays = {str(name): record[name].values for name in record.data_vars}
-    finite = np.isfinite(arrays["log_loss"]).all(axis=1)
-    seeds = np.flatnonzero(finite)
-    arrays = {name: array[seeds] for name, array in arrays.items()}
+    finite = np.isfinite(record["log_loss"].values).all(axis=1)
+    finished = record.isel(seed=finite)
+    arrays = {str(name): finished[name].values for name in finished.data_vars}
     steps = record["snapshot"].values
     late = np.flatnonzero(100 * steps >= steps[-1])
-    layers, heads = arrays["start"].shape[1:3]
+    layers = record.sizes["layer"]
     last = tuple(map(int, np.flatnonzero(arrays["counts"][0])))
-    found, statuses, heads_posed = [], [], []
+    names, found, statuses, posed = [], [], [], []
     with jax.enable_x64(True):
-        for layer in range(layers):
-            positions = last if layer == layers - 1 else tuple(range(1, arrays["read"].shape[4]))
-            for head in range(heads):
-                ratio, status, problems = _of_head(arrays, layer, head, late, positions)
-                found.append(ratio)
-                statuses.append(status)
-                heads_posed.append((problems, positions))
+        for layer, head in itertools.product(range(layers), range(record.sizes["head"])):
+            positions = last if layer == layers - 1 else tuple(range(1, record.sizes["token"]))
+            ratio, status, problems = _of_head(arrays, layer, head, late, positions)
+            names.append(f"layer {layer + 1}, head {head + 1}")
+            found.append(ratio)
+            statuses.append(status)
+            posed.append((problems, positions))
         status = np.stack(statuses, axis=1)
         kept = (status == svm.Status.OPTIMAL).all(axis=1)
         first = np.flatnonzero(kept)[:1]
-        of_one = [_of_seed(*one, seed, arrays["weights_key"][seed]) for seed in first for one in heads_posed]  # pyright: ignore[reportCallIssue]
-    infeasible = (status == svm.Status.INFEASIBLE).any(axis=1)
+        of_one = [_of_seed(*one, seed, arrays["weights_key"][seed]) for seed in first for one in posed]  # pyright: ignore[reportCallIssue]
     of_heads = ("seed", "head")
     dims = {"ratio": (*of_heads, "norm", "snapshot")} | dict.fromkeys(("size", "margin"), (*of_heads, "snapshot"))
     dims |= dict.fromkeys(("cone", "mean", "nearest", "first"), (*of_heads, "norm"))
@@ -102,71 +91,67 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     if of_one:
         measured |= {name: (axes, np.stack([one[name] for one in of_one])) for name, axes in _OF_ONE.items()}
         measured["tokens"] = (("sequence", "token"), arrays["sequences"][kept][0])
-    counted = exclusions.count(kept, infeasible=infeasible)
+    counted = exclusions.count(kept, infeasible=(status == svm.Status.INFEASIBLE).any(axis=1))
     lost = int((~finite).sum())
-    counted = counted | {"attempted": counted["attempted"] + lost, "diverged": lost}
     coordinates = {
-        "seed": record["seed"].values[seeds][kept],
-        "head": np.array(_names(layers, heads), object),
+        "seed": finished["seed"].values[kept],
+        "head": np.array(names, object),
         "norm": np.array(NORMS, object),
         "snapshot": steps[late],
         "kind": np.array(single.NULLS, object),
     }
+    counted |= {"attempted": counted["attempted"] + lost, "diverged": lost}
     return xarray.Dataset(measured, coordinates, counted)
 
 
 def _of_seed(problems: single.Problems, positions: tuple[int, ...], seed: int, words: np.ndarray) -> dict[str, Any]:
-    """Return what a picture shows of one head of one seed."""
     of_one = jax.tree.map(lambda leaf: np.asarray(leaf)[seed], problems)
     return single.followed(of_one, positions, "nuclear", jax.random.wrap_key_data(words))  # pyright: ignore[reportArgumentType]
-
-
-def _names(layers: int, heads: int) -> list[str]:
-    return [f"layer {layer + 1}, head {head + 1}" for layer in range(layers) for head in range(heads)]
 
 
 def _of_head(
     arrays: dict[str, np.ndarray], layer: int, head: int, late: Int[np.ndarray, " k"], positions: tuple[int, ...]
 ) -> tuple[dict[str, np.ndarray], Int[np.ndarray, " seeds"], single.Problems]:
-    """Return the measurements of one head by name, the worst status of its problems, and these, for each seed.
-
-    The problems are those of the snapshots in the nuclear norm.
-    """
+    """Return for each seed one head's measurements by name, the worst status of its problems, and the nuclear ones."""
     pose = partial(_posed, late=tuple(map(int, late)), positions=positions)
     read, W = arrays["read"][:, :, layer], arrays["W"][:, :, layer, head]
-    posed = batch.over_seeds(pose, read, W, arrays["sources"])
+    posed = jax.tree.map(np.asarray, batch.over_seeds(pose, read, W, arrays["sources"]))
     seeds, k = posed.margin.shape
-    flat = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(seeds * k, *leaf.shape[2:]), (posed.constraints, posed.W))
-    ends = jax.tree.map(lambda leaf: np.asarray(leaf)[:, -2], (posed.constraints, posed.W))
-    measured = {"size": np.linalg.norm(posed.W, axis=(2, 3))[:, :-1], "margin": np.asarray(posed.margin)[:, :-1]}
-    measured |= {"probability": np.asarray(posed.probability), "asked": np.asarray(posed.asked)}
-    by_norm, statuses, problems = [], [], {}
+    flat = jax.tree.map(lambda leaf: leaf.reshape(seeds * k, *leaf.shape[2:]), (posed.constraints, posed.W))
+    # Behind the late snapshots is that of the first final selections.
+    along = jax.tree.map(lambda leaf: leaf[:, :-1], (posed.constraints, posed.W))
+    measured = {"size": np.linalg.norm(along[1], axis=(2, 3)), "margin": posed.margin[:, :-1]}
+    measured |= {"probability": posed.probability, "asked": posed.asked}
+    by_norm, statuses, optima = [], [], {}
     key = jax.random.fold_in(jax.random.wrap_key_data(arrays["weights_key"][0]), layer * 100 + head)
     for norm in NORMS:
         solution = svm.solve_batch(flat[0], norm=norm)
         ratio = nulls.held(flat[0], flat[1][:, None], norms.named(norm), solution).reshape(seeds, k)
         solution = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(seeds, k, *leaf.shape[1:]), solution)
-        constraints, optima = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :-1], (posed.constraints, solution))
-        problems[norm] = single.Problems(
-            read[:, late], np.asarray(posed.W)[:, :-1], constraints, optima, posed.selected
-        )
-        at_end = jax.tree.map(lambda leaf: leaf[:, -1], optima)
-        null = _null(ends, norm, at_end, arrays["start"][:, layer, head], key)
+        optima[norm] = jax.tree.map(lambda leaf: leaf[:, :-1], solution)
+        rows, at_end, optimum = jax.tree.map(lambda leaf: leaf[:, -1], (*along, optima[norm]))
+        null = _null(rows, at_end, optimum, norm, arrays["start"][:, layer, head], key)
         by_norm.append({"ratio": ratio[:, :-1], "first": ratio[:, -1]} | null)
         statuses.append(solution.status.max(axis=1))
     measured |= {name: np.stack([one[name] for one in by_norm], axis=1) for name in by_norm[0]}
-    return measured, np.max(statuses, axis=0), problems["nuclear"]
+    problems = single.Problems(read[:, late], along[1], along[0], optima["nuclear"], posed.selected)
+    return measured, np.max(statuses, axis=0), problems
 
 
 def _null(
-    ends: tuple[svm.Constraints, np.ndarray], norm: str, solution: svm.Solution, start: np.ndarray, key: PRNGKeyArray
+    constraints: svm.Constraints,
+    W: np.ndarray,
+    solution: svm.Solution,
+    norm: str,
+    start: np.ndarray,
+    key: PRNGKeyArray,
 ) -> dict[str, np.ndarray]:
     """Return the ratios of untrained matrices for each seed by name; 0 without a certified optimum, 1 if not found."""
     certified = np.asarray(solution.status) == svm.Status.OPTIMAL
     found = {name: np.zeros(len(certified)) for name in ("cone", "mean", "nearest")}
     if certified.any():
-        constraints, W, optima = jax.tree.map(lambda leaf: np.asarray(leaf)[certified], (*ends, solution))
-        drawn = nulls.ratios(constraints, W, norm, optima, key, start=start[certified], draws=_DRAWS)
+        constraints, W, solution = jax.tree.map(lambda leaf: leaf[certified], (constraints, W, solution))
+        drawn = nulls.ratios(constraints, W, norm, solution, key, start=start[certified], draws=_DRAWS)
         found["cone"][certified] = np.quantile(np.minimum(drawn.cone, 1.0), QUANTILE, axis=1)
         found["mean"][certified] = drawn.mean
         nearest: Any = drawn.nearest
@@ -190,6 +175,5 @@ def _posed(
     constraints = jax.vmap(partial(single.rows, positions=positions), in_axes=(0, None))(read[kept], alpha)
     margin = jnp.min(jax.vmap(svm.margins)(constraints, W[kept]), axis=(1, 2))
     probability = jnp.min(jnp.max(jax.nn.softmax(logits[-1], axis=-1), axis=-1))
-    return _Head(
-        constraints, W[kept], margin, alpha, probability, jnp.mean(alpha == sources[:, jnp.asarray(positions)]), first
-    )
+    asked = jnp.mean(alpha == sources[:, jnp.asarray(positions)])
+    return _Head(constraints, W[kept], margin, alpha, probability, asked)

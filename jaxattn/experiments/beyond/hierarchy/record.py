@@ -44,15 +44,8 @@ _DIMS = {
 class Decoders:
     """One setting: a task, a decoder and its training, by the logarithm of its loss or by the loss itself.
 
-    Attributes:
-        law: the task.
-        model: the decoder.
-        optimizer: of all trained parts together. A `ScaleFree` one follows the gradient of the logarithm of the loss,
-            so that zero error is not the end; others that of the loss.
-        seeds: number of decoders.
-        key: root key; seed s draws from `fold_in(key, s)`.
-        steps: updates of one run.
-        snapshots: the steps after which is kept what is measured.
+    A `ScaleFree` optimizer follows the gradient of the logarithm, so that zero error is not the end; others that of the
+    loss. Seed s draws from `fold_in(key, s)`. Snapshots are the steps after which is kept what is measured.
     """
 
     law: Fixed

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxattn import svm
 from jaxattn.bias import nulls
@@ -24,15 +24,7 @@ _DRAWS = 100
 
 
 class Problems(NamedTuple):
-    """The max-margin problems of one head of one seed at k snapshots.
-
-    Attributes:
-        read: what the head reads, (k, n, T, d).
-        W: of the head.
-        constraints: the rows of the tokens selected at the end, as `rows` poses them.
-        solution: their certified optima.
-        selected: the token that each query selects at the end, (n, queries).
-    """
+    """What one head of one seed reads at k snapshots, and the `rows` of the tokens that it selects at the end."""
 
     read: Float[np.ndarray, "k n T d"]
     W: Float[np.ndarray, "k d d"]
@@ -69,46 +61,26 @@ def rows(read: Float[Array, "n T d"], selected: Int[Array, "n queries"], positio
 def followed(problems: Problems, positions: tuple[int, ...], norm: str, key: PRNGKeyArray) -> dict[str, np.ndarray]:
     """Return what a picture of one head shows.
 
-    Args:
-        problems: of the head.
-        positions: of the queries.
-        norm: of the optima.
-        key: of the random directions.
-
     Returns:
         `null`, margin ratios of matrices that training did not choose, (k, kind) with the names of `NULLS`;
         `attention`, the probabilities, (k, n, T, T) by query and token; `support`, whether the row of a query and a
-        token carries the optimum, and `selected`, whether the query selects the token at the end, (n, T, T).
+        token carries the optimum, alike; and `selected`, whether the query selects the token at the end, (n, T, T).
     """
     read, W, constraints, solution, selected = problems
     drawn = nulls.ratios(constraints, W, norm, solution, key, draws=_DRAWS)
     null = [*np.quantile(np.minimum(drawn.cone, 1.0), [*QUANTILES.values()], axis=1), drawn.mean]
-    attention = jax.nn.softmax(logits(jnp.asarray(read), jnp.asarray(W), range(read.shape[2])), axis=-1)
+    k, n, T = read.shape[:3]
+    attention = jax.nn.softmax(logits(jnp.asarray(read), jnp.asarray(W), range(T)), axis=-1)
+    sequences, at = np.arange(n)[:, None], np.array(positions)
+    marked, support = np.zeros((n, T, T), bool), np.zeros((k, n, T, T), bool)
+    marked[sequences, at, selected] = True
+    queries, beaten = others(positions, jnp.asarray(selected))
+    duals = np.asarray(solution.duals)[..., 0]
+    carries = duals > _CARRIES * duals.sum(axis=1, keepdims=True)
+    support[:, sequences, at[queries], np.asarray(beaten)] = carries.reshape(k, n, -1)
     return {
         "null": np.stack(null, axis=1),
         "attention": np.asarray(attention),
-        "support": _support(solution.duals[..., 0], selected, positions, read.shape[:3]),  # pyright: ignore[reportArgumentType]
-        "selected": _marked(selected, positions, read.shape[2]),
+        "support": support,
+        "selected": marked,
     }
-
-
-def _support(
-    duals: Float[np.ndarray, "k rows"],
-    selected: Int[np.ndarray, "n queries"],
-    positions: tuple[int, ...],
-    shape: tuple[int, ...],
-) -> Bool[np.ndarray, "k n T T"]:
-    k, n, T = shape
-    queries, beaten = others(positions, jnp.asarray(selected))
-    carries = duals > _CARRIES * duals.sum(axis=1, keepdims=True)
-    support = np.zeros((k, n, T, T), bool)
-    support[:, np.arange(n)[:, None], np.array(positions)[queries][None], np.asarray(beaten)] = carries.reshape(
-        k, n, -1
-    )
-    return support
-
-
-def _marked(selected: Int[np.ndarray, "n queries"], positions: tuple[int, ...], T: int) -> Bool[np.ndarray, "n T T"]:
-    marked = np.zeros((len(selected), T, T), bool)
-    marked[np.arange(len(selected))[:, None], np.array(positions)[None], selected] = True
-    return marked

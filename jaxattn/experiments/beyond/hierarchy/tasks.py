@@ -17,12 +17,9 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 
 class Batch(NamedTuple):
-    """Sequences of tokens 0..V-1 and what is to be predicted at each position.
+    """Sequences of tokens 0..V-1, the token to predict at each position, and where up to it the answer stands.
 
-    Attributes:
-        sequences: (n, T).
-        targets: the token to predict.
-        sources: the position that holds the answer, among those up to its own; -1 where no single one does.
+    A source is -1 where no single position holds the answer.
     """
 
     sequences: Int[Array, "n T"]
@@ -32,12 +29,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Fixed:
-    """The same sequences at every step.
-
-    Attributes:
-        of: draws a batch from a key.
-        since: the first position at which a prediction counts, at least 1: it should see two tokens.
-    """
+    """The same sequences at every step; predictions count from position `since` on, which should see two tokens."""
 
     of: Callable[[PRNGKeyArray], Batch]
     since: int

@@ -18,7 +18,7 @@ from jaxattn import models, svm, tokens
 from jaxattn.bias.verdict import CLOSE, LEAST_SEEDS
 from jaxattn.experiments.bias import ratios
 from jaxattn.experiments.bias.flow.model import Diagonal
-from jaxattn.experiments.bias.predictions import Prediction, judge
+from jaxattn.experiments.bias.predictions import Prediction
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
 from jaxattn.statistics import Estimate, bootstrap, proportion, variables
@@ -26,7 +26,7 @@ from jaxattn.study.claims import TRAINED, Claim, Datasets, Experiment, Judgement
 from jaxattn.study.claims.claim import Setting, Source
 from jaxattn.study.claims.criteria import between
 from jaxattn.study.estimates import number
-from jaxattn.study.measuring.ranked import model_of, ranked, to_dataset
+from jaxattn.study.measuring.ranked import model_of
 from jaxattn.study.settings.parameters import weights_of
 from jaxattn.study.style import page, palette
 
@@ -90,25 +90,20 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     Diagonal weights are compared with the same two problems over diagonal matrices.
 
     Returns:
-        `margin_ratio`, (seed, norm, snapshot); `cosine` likewise, 0 if the solution is not unique; `probability`, the
-        mean largest attention probability, and `size`, `||W||_F`, (seed, snapshot); and `optimal`, 1 if every input
-        selects its optimal token at the end, else 0, (seed,).
-
-    Raises:
-        ValueError: a solver is given, and what `ranked` raises.
+        What `ratios.compared` does; `cosine`, (seed, norm, snapshot), 0 if the solution is not unique; and `optimal`, 1
+        if every input selects its optimal token at the end, else 0, (seed,).
     """
-    ratios.native(solver)
     model: Any = model_of(record)
-    ranking = to_dataset(ranked(record, ("frobenius", "l1" if isinstance(model, Diagonal) else "nuclear")))
-    run = ranking[ratios.KEPT].assign_coords(norm=np.array(["frobenius", "nuclear"], object))
-    unique = ranking["unique"].values == svm.Unique.YES
-    run["cosine"] = ranking["margin_ratio"].dims, np.where(unique[:, :, None], ranking["cosine"].values, 0.0)
+    names = ("frobenius", "l1" if isinstance(model, Diagonal) else "nuclear")
+    run = ratios.compared(record, solver, names, "unique", "cosine")
     arrays = {str(name): record[name].values for name in record.data_vars}
-    kept = np.isin(record["seed"].values, ranking["seed"].values)
+    kept = np.isin(record["seed"].values, run["seed"].values)
     optimal = batch.over_seeds(_selects_optimal(model), weights_of(arrays), of_arrays(arrays))
-    run["optimal"] = ("seed",), optimal[kept].astype(float)
-    run.attrs = ratios.counts(ranking.attrs)
-    return run
+    return run.drop_vars("unique").assign(
+        norm=np.array(["frobenius", "nuclear"], object),
+        cosine=run["cosine"].where(run["unique"] == svm.Unique.YES, 0.0),
+        optimal=(("seed",), optimal[kept].astype(float)),
+    )
 
 
 # One object per model, so that it compiles once.
@@ -126,11 +121,10 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
 
     Returns:
         What `ratios.estimate` returns for each run, over the seeds that select every optimal token at the end, as the
-        minimal loss requires; over all seeds if there are fewer than `LEAST_SEEDS` such seeds. In addition: `reached`,
-        their share of all seeds, and the attribute `minimal`, their number; `path`, the mean margin ratio, (norm,
-        snapshot), with its interval; `off`, medians of 1 - cos over the seeds whose solution is unique, (norm,
-        snapshot), 1 if there are none; `size`, the median of ||W||_F, (snapshot,); and `error`, if there is a run with
-        twice this h: the mean difference of their margin ratios at the end, (norm,).
+        minimal loss requires, or over all if these are fewer than `LEAST_SEEDS`; `reached`, their share, and the
+        attribute `minimal`, their number; `path`, the mean margin ratio, (norm, snapshot); `off`, medians of 1 - cos
+        over the seeds with a unique solution, alike, 1 if there are none; `size`, the median of ||W||_F, (snapshot,);
+        and `error`, if there is a run with twice this h, the mean difference of their ratios at the end, (norm,).
     """
     own_key, path_key = jax.random.split(key)
     keys = jax.random.split(path_key, (len(runs), 2))
@@ -146,12 +140,10 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
         }
         if _STEPS.get(name) in minimal:
             estimates["error"] = (("norm",), _error(run, minimal[_STEPS[name]], error))
-        unique = (run["cosine"].values != 0).any(axis=2)
-        off = [1 - run["cosine"].values[unique[:, k], k] for k in range(run.sizes["norm"])]
-        medians = [np.median(rows, axis=0) if len(rows) else np.ones(run.sizes["snapshot"]) for rows in off]
+        unique = (run["cosine"] != 0).any("snapshot")
         curves = {
-            "off": (("norm", "snapshot"), np.array(medians)),
-            "size": (("snapshot",), np.median(run["size"].values, axis=0)),
+            "off": (("norm", "snapshot"), (1 - run["cosine"].where(unique)).median("seed").fillna(1.0).values),
+            "size": ("snapshot", run["size"].median("seed").values),
         }
         summary = summaries[name].assign(variables(estimates) | curves)
         summaries[name] = summary.assign_attrs(minimal=int(reached[name].sum()))
@@ -167,7 +159,7 @@ def _error(run: xarray.Dataset, coarse: xarray.Dataset, key: PRNGKeyArray) -> Es
 
 def _judge(prediction: Prediction, runs: Datasets) -> Judgement:
     """The verdict must name the norm, and steps twice as long must end at the same ratio."""
-    judgement, run = judge(prediction, runs), runs[prediction.run]
+    judgement, run = prediction.judge(runs), runs[prediction.run]
     if "error" not in run:
         return Judgement.withheld(f"The run {_STEPS[prediction.run]!r}, with steps twice as long, is missing.")
     label, error = "mean margin ratio for steps h minus that for steps 2 h", number(run, "error", norm=prediction.norm)

@@ -18,12 +18,7 @@ _MOST = 11
 
 
 def unbalanced(key: PRNGKeyArray, d: int, ratio: float = 16.0) -> Factored:
-    """Draw K and Q as `initial.factored` does, (d, d), and scale K up and Q down; K Q^T is unchanged.
-
-    Args:
-        key: of the draw.
-        d: dimension of tokens and queries.
-        ratio: by which `||K|| / ||Q||` grows.
+    """Draw K and Q as `initial.factored` does, (d, d), and let `||K|| / ||Q||` grow by a ratio; K Q^T is unchanged.
 
     Raises:
         ValueError: a ratio that is not positive and finite.

@@ -33,25 +33,26 @@ SAME, NEARER = 0.95, math.log10(1.1)
 
 
 def _same_tokens(names: tuple[str, ...], runs: Datasets) -> Judgement:
-    """Nearly all inputs must get the token that training W selects, with a saturated attention."""
     optimal = ", ".join(f"{float(runs[name]['optimal']):.0%} ({name})" for name in (PLAIN, *names))
     shares, stated = {}, []
     for name in names:
         label = f"{name}: share of inputs with the token that plain training selects"
         shares[label] = number(runs[name], "same")
-        stated.append(above(label, shares[label], SAME))
         # If the softmax is spread out, an argmax is no selection.
-        largest = number(runs[name], "probability")
-        label = f"{name}: mean largest probability of the worst input at the end"
-        stated.append(above(label, largest, tokens.SATURATED))
-    several, smallest = len(names) > 1, stated[0].value.mean
+        largest = f"{name}: mean largest probability of the worst input at the end"
+        stated += [
+            above(label, shares[label], SAME),
+            above(largest, number(runs[name], "probability"), tokens.SATURATED),
+        ]
+    correction = (
+        f"only with the smallest weight, {names[0]}: there {stated[0].value.mean:.1%} of the inputs get the token that "
+        "training W without a penalty selects."
+    )
+    several = len(names) > 1
     return Judgement(
         stated,
         stated[:2] if several else (),
-        correction=f"only with the smallest weight, {names[0]}: there {smallest:.1%} of the inputs get the token that "
-        "training W without a penalty selects."
-        if several
-        else "",
+        correction if several else "",
         remark="At inference the selector takes the argmax of its scores, x_t^T W z. Each seed has the same problem "
         "as training W from zero without penalty and samples. The token with the best score is selected for "
         f"{optimal} of the inputs.",
@@ -62,7 +63,6 @@ def _same_tokens(names: tuple[str, ...], runs: Datasets) -> Judgement:
 
 
 def _obeys_frobenius(names: tuple[str, ...], runs: Datasets) -> Judgement:
-    """`bias.rank` must name only the Frobenius norm, for every weight."""
     family = {name: runs[name] for name in names}
     ends = {f"{name}: margin ratio, frobenius": _end(run) for name, run in family.items()}
     leads = {f"{name}: frobenius minus {run.attrs['rival']}": number(run, "lead") for name, run in family.items()}
@@ -99,7 +99,6 @@ def _unsure(run: xarray.Dataset) -> str:
 
 
 def _nearer(name: str, runs: Datasets) -> Judgement:
-    """A run must be nearer to the SVM than without the change, and than with the same change at random."""
     run, base = runs[name], BASES[name]
     gains = {base: number(run, "gain")}
     if name in CONTROLS:
@@ -141,14 +140,11 @@ def _claims() -> Iterator[Claim]:
     for name, training, runs, weights in selectors:
         statement = f"{training} selects the tokens of an SVM solution: {weights}{obeys}"
         yield _claim(f"{name}-norm", statement, partial(_obeys_frobenius, runs))
+    push = "push attention towards the SVM solution"
     for name, run, what in (
-        ("heads", HEADS, "Several heads push attention towards the SVM solution"),
-        ("rotary", ROTARY, "Positions push attention towards the SVM solution (here rotary ones)"),
-        (
-            "positions",
-            ONE_HOT,
-            "Positions push attention towards the SVM solution (here unit vectors added to the keys, one per position)",
-        ),
+        ("heads", HEADS, f"Several heads {push}"),
+        ("rotary", ROTARY, f"Positions {push} (here rotary ones)"),
+        ("positions", ONE_HOT, f"Positions {push} (here unit vectors added to the keys, one per position)"),
     ):
         yield _claim(name, f"{what}.", partial(_nearer, run))
 

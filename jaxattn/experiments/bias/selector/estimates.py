@@ -28,14 +28,13 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     """Estimate what each run selects, and which norm it obeys.
 
     Returns:
-        For each run `ratio`, the margin ratio, (norm, snapshot); at the end `probability`, `optimal`, the share of
-        inputs that select their optimal token, `joint`, the ratio in the joint problem of several heads, and `lead`,
-        the Frobenius ratio minus the largest other one, that of the norm `rival`; `off`, the mean of log10(1 - ratio),
-        (snapshot,), in the Frobenius norm. In comparison with the unchanged run from the same start, paired by seed:
-        `same`, the share of inputs that select the same token; `gain`, the mean from step 100 on of its `off` minus
-        that of this run, for two heads over the seeds in which all inputs select the same tokens; `beyond`, the same
-        in comparison with the control, if the run has one. Attributes: `compared`, the number of seeds of `gain`;
-        `norms`, which `bias.rank` names, and `reason`, why it names none.
+        For each run `ratio`, (norm, snapshot); at the end `probability`, `optimal`, the share of inputs that select
+        their optimal token, `joint`, the ratio in the joint problem of several heads, and `lead`, the Frobenius ratio
+        minus the largest other one, that of the norm `rival`; `off`, the mean of log10(1 - Frobenius ratio),
+        (snapshot,). Against the unchanged run from the same start, paired by seed: `same`, the share of inputs that
+        select the same token; `gain`, the mean from step 100 on of its `off` minus that of this run, for two heads over
+        the seeds in which all inputs select the same tokens; `beyond`, the same against the control, if there is one.
+        Attributes: `compared`, the number of seeds of `gain`; `norms`, which `bias.rank` names, and `reason`, why none.
 
     Raises:
         ValueError: two runs to compare without a common seed.
@@ -88,10 +87,7 @@ def _ahead(run: xarray.Dataset, other: xarray.Dataset) -> xarray.DataArray:
 
 
 def _paired(name: str, other: str, runs: Datasets) -> tuple[xarray.Dataset, xarray.Dataset]:
-    """Return a run and another one, itself if there is none, on the seeds that both kept.
-
-    A seed draws the same problem in all runs.
-    """
+    """Return a run and another one, itself if there is none, on the seeds that both kept: they draw equal problems."""
     other = other if other in runs else name
     shared = np.intersect1d(runs[name]["seed"].values, runs[other]["seed"].values)
     if not shared.size:

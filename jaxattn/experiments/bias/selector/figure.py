@@ -59,7 +59,6 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
 
 
 def _draw_shares(axes: Axes, selectors: Datasets) -> None:
-    """Draw in which share of the inputs each selector selects the token of plain training."""
     for k, (name, run) in enumerate(selectors.items()):
         mean, low, high = number(run, "same")
         bars = [[max(mean - low, 0)], [max(high - mean, 0)]]
@@ -74,7 +73,6 @@ def _draw_shares(axes: Axes, selectors: Datasets) -> None:
 
 
 def _draw_ratios(axes: Axes, names: tuple[str, ...], summaries: Datasets) -> None:
-    """Draw how far the margin ratios are from 1."""
     for name in names:
         if name in summaries:
             run = summaries[name]
@@ -87,7 +85,6 @@ def _draw_ratios(axes: Axes, names: tuple[str, ...], summaries: Datasets) -> Non
 
 
 def _draw_gains(axes: Axes, summaries: Datasets) -> None:
-    """Draw by how many decades of 1 - ratio a run is nearer than another."""
     shown = [one for one in _GAINS if one[0] in summaries and one[1] in summaries[one[0]]]
     for k, (name, part, _) in enumerate(shown):
         mean, low, high = number(summaries[name], part)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import xarray
@@ -10,15 +10,9 @@ import xarray
 from jaxattn import bias, models, svm, tokens
 from jaxattn.experiments.bias import ratios
 from jaxattn.parallel import batch
-from jaxattn.problem import Problem, of_arrays
-from jaxattn.study.measuring.ranked import alone, model_of, ranked, to_dataset
+from jaxattn.problem import of_arrays
+from jaxattn.study.measuring.ranked import alone, model_of
 from jaxattn.study.settings.parameters import weights_of
-
-
-class _Linear(Protocol):
-    def seen(self, problem: Problem) -> Problem: ...
-
-    def matrix(self, weights: Any) -> Any: ...
 
 
 def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.Dataset:
@@ -28,47 +22,28 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     noise.
 
     Returns:
-        For the kept seeds `margin_ratio`, (seed, norm, snapshot), and `probability`, the smallest over inputs of the
-        largest one, (seed, snapshot), as `bias.rank` returns them; `selected`, (seed, input), and `optimal`, the share
-        of inputs that select the token of the best score, (seed,). Of several heads, which follow one law, these are
-        those of the first one; `joint` is the ratio in the joint problem of all, (seed, snapshot), in the Frobenius
-        norm.
-
-    Raises:
-        ValueError: a solver; else as `ranked`.
+        What `ratios.compared` does; `selected`, (seed, input), and `optimal`, the share of inputs that select the token
+        of the best score, (seed,). Of several heads, which follow one law, these are those of the first one; `joint`
+        is the ratio in the joint problem of all, (seed, snapshot), in the Frobenius norm.
     """
-    ratios.native(solver)
     several = isinstance(model_of(record), models.Heads)
     first = alone(record, "0") if several else record
-    run = _ranked(ranked(first), record)
-    selected, optimal = _tokens(first)
-    kept = np.isin(record["seed"].values, run["seed"].values)
-    run["selected"] = (("seed", "input"), selected[kept])
-    run["optimal"] = (("seed",), (selected == optimal).mean(axis=1)[kept])
-    return _with_joint(run, record) if several else run
+    run = ratios.compared(first, solver, bias.NORMS)
+    kept = first.isel(seed=run["seed"].values)
+    run = run.assign(_tokens(kept)).assign_coords(seed=kept["seed"].values)
+    if not several:
+        return run
+    joint = ratios.compared(record, solver, ("frobenius",))
+    joint = joint.assign_coords(seed=record["seed"].values[joint["seed"].values])["margin_ratio"]
+    run = ratios.restricted(run, np.intersect1d(run["seed"].values, joint["seed"].values))
+    return run.assign(joint=joint.sel(seed=run["seed"], norm="frobenius", drop=True))
 
 
-def _ranked(ranking: bias.Ranking, record: xarray.Dataset) -> xarray.Dataset:
-    """Return the ratios and probabilities of a ranking at the seeds of a record, with its counts."""
-    run = to_dataset(ranking)[ratios.KEPT].assign_coords(seed=record["seed"].values[ranking.seeds])
-    run.attrs = ratios.counts(to_dataset(ranking).attrs)
-    return run
-
-
-def _with_joint(run: xarray.Dataset, record: xarray.Dataset) -> xarray.Dataset:
-    """Add the ratio in the joint problem of all heads, on the seeds for which both problems are certified."""
-    joint = _ranked(ranked(record, ("frobenius",)), record)
-    kept = np.intersect1d(run["seed"].values, joint["seed"].values)
-    lost = run.attrs["kept"] - len(kept)
-    counts = {"kept": len(kept), "unsolved": run.attrs["unsolved"] + lost}
-    joined = run.sel(seed=kept).assign_attrs(counts)
-    return joined.assign(joint=joint["margin_ratio"].sel(seed=kept, norm="frobenius", drop=True))
-
-
-def _tokens(record: xarray.Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens that the final weights select, and those with the best score, (seed, input) each."""
+def _tokens(record: xarray.Dataset) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+    """Return the tokens that the final weights select, and the share of inputs where it has the best score."""
     arrays = {str(name): record[name].values for name in record.data_vars}
-    problems, model = of_arrays(arrays), cast(_Linear, model_of(record))
+    problems, model = of_arrays(arrays), cast(Any, model_of(record))
     matrices = np.asarray(model.matrix(weights_of(arrays)))
-    selected = np.asarray(batch.over_seeds(tokens.selected, matrices, batch.over_seeds(model.seen, problems)))
-    return selected, np.asarray(batch.over_seeds(tokens.optimal, problems))
+    selected = batch.over_seeds(tokens.selected, matrices, batch.over_seeds(model.seen, problems))
+    optimal = np.equal(selected, batch.over_seeds(tokens.optimal, problems)).mean(axis=1)
+    return {"selected": (("seed", "input"), np.asarray(selected)), "optimal": (("seed",), optimal)}

@@ -33,11 +33,10 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> Datasets:
     """Estimate the norms that every run obeys, and what theory says of it.
 
     Returns:
-        What `ratios.estimate` returns for each run. For K and Q also: `path`, the mean margin ratio, (norm, snapshot);
-        `length`, the mean `||W||_*`, and `size`, that of `||W||_F`, (snapshot,); `gap` and `filled`, means; the
-        largest `imbalance` and `off_mirror` over seeds and snapshots; `compact`, the mean of `||W||_* / ||W||_F` where
-        `||W||_F` is `_SIZE`; `fall`, by how much the run with the next weaker decay exceeds it, seed by seed; and
-        `least`, the smallest `||W||_F` at the end.
+        What `ratios.estimate` returns for each run. For K and Q also means: `path`, the margin ratio, (norm, snapshot),
+        `length`, `||W||_*`, and `size`, `||W||_F`, (snapshot,), `gap`, `filled`, and `compact`, `||W||_* / ||W||_F`
+        where `||W||_F` is `_SIZE`; `fall`, by how much the run with the next weaker decay exceeds it, seed by seed; the
+        largest `imbalance` and `off_mirror`; and `least`, the smallest `||W||_F` at the end.
     """
     own_key, key = jax.random.split(key)
     summaries = ratios.summarize(runs, own_key)
@@ -152,16 +151,15 @@ def gradual(runs: Datasets) -> Judgement:
 )
 def throughout(runs: Datasets) -> Judgement:
     """||W||_* must end where steps and decay balance, with no gap of stationarity."""
-    found = {model: runs[f"{model}, decay throughout"] for model in SPARSE}
+    found, stated = {model: runs[f"{model}, decay throughout"] for model in SPARSE}, []
+    for model, run in found.items():
+        length = f"||W||_* over step_size / (2 decay), {model}"
+        stated += [
+            between(length, number(run, "filled"), 1 - _SAME, 1 + _SAME),
+            below(f"gap of stationarity, {model}", number(run, "gap"), _SAME),
+        ]
     return Judgement(
-        [
-            criterion
-            for model, run in found.items()
-            for criterion in (
-                between(f"||W||_* over step_size / (2 decay), {model}", number(run, "filled"), 1 - _SAME, 1 + _SAME),
-                below(f"gap of stationarity, {model}", number(run, "gap"), _SAME),
-            )
-        ],
+        stated,
         remark=" ".join(f"The verdict on {model}: {run.attrs['verdict']}." for model, run in found.items()),
     )
 

@@ -27,12 +27,8 @@ def decaying(step_size: float, decay: float, until: float = math.inf) -> descent
     """Return normalized descent with one norm for K and Q, relative steps, and decoupled weight decay for a while.
 
     A step moves K and Q by `step_size / ||(K, Q)||` along the gradient's direction, so ||W|| grows by about the same
-    per step whatever its size, and by the share `decay` towards zero. W alone is moved alike. Starts must not be zero.
-
-    Args:
-        step_size: of the product: the length of a step times that of K and Q.
-        decay: the share of K and Q that a step takes away.
-        until: the number of steps with decay; the later ones have none.
+    per step whatever its size, and for the first `until` steps by the share `decay` towards zero. W alone is moved
+    alike. Starts must not be zero.
 
     Raises:
         ValueError: a step size that is not positive and finite, or a decay below 0 or not below 1.

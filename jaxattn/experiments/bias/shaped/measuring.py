@@ -17,7 +17,6 @@ from jaxattn.experiments.bias import ratios
 from jaxattn.experiments.bias.shaped import decay
 from jaxattn.parallel import batch
 from jaxattn.problem import Problem, of_arrays
-from jaxattn.study.measuring.ranked import ranked, to_dataset
 from jaxattn.study.settings.parameters import weights_of
 
 # The norm of each model that is small for few nonzero entries or singular values.
@@ -30,31 +29,19 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """Compare a run of `decay.decaying` with two max-margin problems, and one of K and Q also with the theory.
 
     Returns:
-        The arrays of `ratios.KEPT` for the Frobenius norm and the nuclear norm, or the l1 norm of diagonals; for a run
-        from `decay.matrices` or `decay.diagonals` also what `_compared` returns.
-
-    Raises:
-        ValueError: a solver is given, and what `ranked` raises.
-    """
-    ratios.native(solver)
-    is_diagonal = "K" in record and record["K"].shape[-1] == 1
-    ranking = to_dataset(ranked(record, ("frobenius", SPARSE["diagonal" if is_diagonal else "matrices"])))
-    run = ranking[ratios.KEPT]
-    run.attrs = ratios.counts(ranking.attrs)
-    return (
-        run if "W" in record else run.assign(_compared(record.sel(seed=run["seed"], snapshot=run["snapshot"].values)))
-    )
-
-
-def _compared(kept: xarray.Dataset) -> dict[str, Any]:
-    """Return how far the ranked seeds and snapshots of a record of K and Q are from what theory says of them.
-
-    Returns:
-        `nuclear`, `||W||_*`, and `imbalance`, both (seed, snapshot); `balance`, the b of the flow, (snapshot,); at the
-        end `gap`, and `filled`, `||W||_*` over what steps and decay in balance give, 0 without decay, both (seed,);
-        for diagonals also `off_mirror`, the largest `||w - w'|| / ||w'||` at early snapshots, w' that of
+        What `ratios.compared` does for the Frobenius norm and the nuclear norm, or the l1 norm of diagonals. For K and
+        Q also `nuclear`, `||W||_*`, and `imbalance`, both (seed, snapshot); `balance`, the b of the flow, (snapshot,);
+        at the end `gap`, and `filled`, `||W||_*` over what steps and decay in balance give, 0 without decay, both
+        (seed,); for diagonals `off_mirror`, the largest `||w - w'|| / ||w'||` at early snapshots, w' that of
         `decay.mirrored`, (seed,).
     """
+    is_diagonal = "K" in record and record["K"].shape[-1] == 1
+    run = ratios.compared(record, solver, ("frobenius", SPARSE["diagonal" if is_diagonal else "matrices"]))
+    return run if "W" in record else run.assign(_of_theory(record.sel(seed=run["seed"], snapshot=run["snapshot"])))
+
+
+def _of_theory(kept: xarray.Dataset) -> dict[str, Any]:
+    """Return how far the ranked seeds and snapshots of a record of K and Q are from what theory says of them."""
     config = json.loads(kept.attrs["config"])
     rule, scale = config["optimizer"], config["weights"]["scale"]
     step_size, lost, until = (float(rule[name]) for name in ("step_size", "decay", "until"))

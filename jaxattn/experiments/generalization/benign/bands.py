@@ -23,13 +23,7 @@ _EDGES, FEWEST = np.geomspace(0.0625, 256, 25), 4
 
 
 class Band(NamedTuple):
-    """Seeds of some signals.
-
-    Attributes:
-        description: in a formula.
-        holds: from `ratio`, n mu^2 / d, and `strength`, mu (n / d)^(1/4), to whether a seed belongs to the band.
-        weaker: whether the seeds are those of the runs with the weaker head.
-    """
+    """Seeds of some `ratio`, n mu^2 / d, and `strength`, mu (n / d)^(1/4), with the given or the weaker head."""
 
     description: str
     holds: Callable[[Float[np.ndarray, " seeds"], Float[np.ndarray, " seeds"]], Bool[np.ndarray, " seeds"]]
@@ -54,12 +48,12 @@ def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
         For each run, by bins of `strength`, (bin,): the number of seeds (`by_strength_seeds`), their mean final test
         accuracy (`by_strength`) and its standard error (`by_strength_error`); 0 for fewer than FEWEST seeds.
 
-        For each of BANDS, with intervals: `fit`, the share of flipped labels that are fit at the end; `accuracy`, on
-        new inputs at the end; `change`, its change from W = 0 to the end; `stage`, the share of seeds that at some
-        snapshot fit all correct labels with their signal tokens selected, and no flipped one; `rise` and `found`, the
-        increase of test accuracy and of the attention on the signal tokens of new inputs after all labels are fit, over
-        the seeds that fit them; and means along the snapshots. Attributes: `kept`, the number of seeds; `steps`; and
-        `fitting`, the number of seeds that fit all labels. All numbers are 0 for fewer than two seeds.
+        For each of BANDS: `fit`, the share of flipped labels that are fit at the end; `accuracy`, on new inputs at the
+        end, and `change`, what it gained since W = 0; `stage`, the share of seeds that at some snapshot fit all correct
+        labels with their signal tokens selected, and no flipped one; `rise` and `found`, the increase of test accuracy
+        and of the attention on the signal tokens of new inputs after all labels are fit; and means along the snapshots.
+        Attributes: `kept` and `fitting`, the numbers of seeds, and of those that fit all labels; and `steps`. All
+        numbers are 0 for fewer than two seeds.
     """
     summaries = {name: _by_strength(run) for name, run in runs.items()}
     for k, (name, band) in enumerate(BANDS.items()):
@@ -79,7 +73,6 @@ def _by_strength(run: xarray.Dataset) -> xarray.Dataset:
 
 
 def _pooled(runs: Datasets, band: Band, key: PRNGKeyArray) -> xarray.Dataset:
-    """Estimate the outcomes of the seeds of a band, pooled over runs."""
     chosen = {name: band.holds(run["ratio"].values, run["strength"].values) for name, run in runs.items()}
     seeds = xarray.concat([run.isel(seed=chosen[name]) for name, run in runs.items()], "seed")
     fitted = _fitted(seeds)

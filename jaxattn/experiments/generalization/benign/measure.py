@@ -23,10 +23,6 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     The logits and scores of a new input depend on W only through a few inner products, which are jointly normal for its
     noise tokens. So these are drawn directly, from the seed's own key.
 
-    Args:
-        record: of a `Selecting` on problems of `law.signal_tokens`, with `data.d` and `optimizer.step_size`.
-        solver: must be None; there is no max-margin problem to solve.
-
     Returns:
         Along the snapshots, (seed, snapshot): the shares of training inputs with correct and with flipped labels that
         are fit (`clean`, `flipped`); the mean attention on the signal token of training inputs with correct labels
@@ -48,22 +44,20 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     words = record["test_key"].values[kept]
     seen = batch.over_seeds(_read, np.concatenate([start, W[kept]], axis=1), problems, words)
     times = np.cumsum(record.attrs["optimizer.step_size"] / record["gradient_norm"].values[kept], axis=1)
-    n, d = problems.Y.shape[1], record.attrs["data.d"]
-    along = {name: (("seed", "snapshot"), values[:, 1:].astype(float)) for name, values in seen.items()}
-    along["time"] = ("seed", "snapshot"), np.log10(times[:, record["snapshot"].values - 1])
-    mu = np.asarray(signal(problems.v))
-    own = {
+    n, d, mu = problems.Y.shape[1], record.attrs["data.d"], np.asarray(signal(problems.v))
+    arrays = {name: (("seed", "snapshot"), values[:, 1:].astype(float)) for name, values in seen.items()}
+    arrays |= {
+        "time": (("seed", "snapshot"), np.log10(times[:, record["snapshot"].values - 1])),
         "before": (("seed",), seen["test"][:, 0].astype(float)),
         "ratio": (("seed",), n * mu**2 / d),
         "strength": (("seed",), mu * (n / d) ** 0.25),
     }
     coordinates = {"seed": record["seed"].values[kept], "snapshot": record["snapshot"].values}
     counts = {"attempted": kept.size, "kept": int(kept.sum()), "diverged": int((~kept).sum())}
-    return xarray.Dataset(along | own, coordinates, counts)
+    return xarray.Dataset(arrays, coordinates, counts)
 
 
 def _read(w: Float[Array, "snapshots d"], problem: Problem, words: UInt32[Array, " words"]) -> dict[str, Array]:
-    """Evaluate the snapshots on the training inputs and on new ones."""
     scores, right = problem.X @ problem.v, classes(problem.n) == problem.Y
     key = jax.random.wrap_key_data(words)
 

@@ -33,15 +33,8 @@ _DIMS = {
 class Selecting:
     """One setting: problems whose inputs share a query z of norm 1, and the training of W from W = 0.
 
-    Attributes:
-        law: of the problems.
-        optimizer: an optax transformation that moves W along its gradient.
-        loss: of one margin.
-        head: of one attention output.
-        seeds: number of problems to draw and train.
-        key: root key; seed s draws its problem from `fold_in(key, s)` and, with another key, its test inputs.
-        steps: updates of one run.
-        snapshots: the steps after which `w = W z` is kept.
+    Seed s draws its problem from `fold_in(key, s)` and, with another key, its test inputs. Snapshots are the steps
+    after which `w = W z` is kept.
     """
 
     law: data.Law

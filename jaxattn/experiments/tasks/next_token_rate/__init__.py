@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Callable
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.tasks.next_token_rate.measure import LAYERS, NEAR, PERCENTS, estimate, measure
 from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, Setting, Source, claim
-from jaxattn.study.claims.criteria import above, below, between
+from jaxattn.study.claims.criteria import Criterion, above, below, between
 from jaxattn.study.estimates import number
 from jaxattn.study.style import page, palette
 
 _SOURCE = Source("arXiv 2409.17335", "abstract; the setting as recalled", Setting.PROXY)
 _OURS = Source("arXiv 2409.17335", "on the rate of the abstract", Setting.OURS)
 _RUNS = ("orthonormal words", "words with cosine 0.3")
+_RATE = "exponent of t in the distance of the directions"
 _NAMES = {"ov": "feed-forward layer", "kq": "attention layer"}
 # Fixed beforehand: the share of seeds that counts as nearly all; the slowest power of t of a rate; the powers that
 # count as 1 / t; the smallest ratio of falls per step of linear convergence, which is 1/2 for a power of t; the share
@@ -23,9 +25,12 @@ _NAMES = {"ov": "feed-forward layer", "kq": "attention layer"}
 _ALL, _SLOWEST, _INVERSE, _LINEAR, _RIGHT, _LEAST = 0.95, -0.5, (-1.2, -0.8), 0.9, 0.99, 100
 
 
-def _each() -> Iterable[tuple[str, str, str]]:
-    """Name every layer of every run, and both in words."""
-    return ((run, layer, f"{_NAMES[layer]}, {run}") for run in _RUNS for layer in LAYERS)
+def _each(ask: Callable[..., Criterion], quantity: str, runs: Datasets, name: str, *edges: float) -> list[Criterion]:
+    """Ask the same of an estimate of each layer in each run."""
+    return [
+        ask(f"{quantity}, {_NAMES[layer]}, {run}", number(runs[run], f"{name}_{layer}"), *edges)
+        for run, layer in itertools.product(_RUNS, LAYERS)
+    ]
 
 
 @claim(
@@ -35,31 +40,20 @@ def _each() -> Iterable[tuple[str, str, str]]:
     needs=TRAINED,
 )
 def _directions(runs: Datasets) -> Judgement:
-    arrived = f"share of seeds that end with 1 - cos <= {NEAR}"
-    rate = "exponent of t in the distance of the directions"
     return Judgement(
         [
-            *(
-                above(f"{arrived}, {words}", number(runs[run], f"arrived_{layer}"), _ALL)
-                for run, layer, words in _each()
-            ),
-            *(below(f"{rate}, {words}", number(runs[run], f"rate_{layer}"), _SLOWEST) for run, layer, words in _each()),
+            *_each(above, f"share of seeds that end with 1 - cos <= {NEAR}", runs, "arrived", _ALL),
+            *_each(below, _RATE, runs, "rate", _SLOWEST),
         ],
         remark="The distance is that of the unit matrices. Sub-linear is read as a power of t, of at least 1/2; the "
         "bound of the paper is not in its abstract. A distance that falls faster agrees with a bound.",
     )
 
 
-@claim(
-    "next-token-rate:loss",
-    _SOURCE,
-    "The cross-entropy loss converges linearly.",
-    needs=TRAINED,
-)
+@claim("next-token-rate:loss", _SOURCE, "The cross-entropy loss converges linearly.", needs=TRAINED)
 def _loss(runs: Datasets) -> Judgement:
-    fall = "fall of the log loss per step, last half over the quarter before"
     return Judgement(
-        [above(f"{fall}, {words}", number(runs[run], f"linear_{layer}"), _LINEAR) for run, layer, words in _each()],
+        _each(above, "fall of the log loss per step, last half over the quarter before", runs, "linear", _LINEAR),
         remark="In the stage of the attention layer the loss is taken less its infimum, set by the other layer.",
     )
 
@@ -71,14 +65,11 @@ def _loss(runs: Datasets) -> Judgement:
     needs=TRAINED,
 )
 def _unseen(runs: Datasets) -> Judgement:
-    counts = {run: number(runs[run], "unseen") for run in _RUNS}
+    right = "share of unseen sentences with the right next word"
     return Judgement(
         [
-            *(
-                above(f"share of unseen sentences with the right next word, {run}", number(runs[run], "right"), _RIGHT)
-                for run in _RUNS
-            ),
-            *(above(f"unseen sentences, {run}", counts[run], _LEAST) for run in _RUNS),
+            *(above(f"{right}, {run}", number(runs[run], "right"), _RIGHT) for run in _RUNS),
+            *(above(f"unseen sentences, {run}", number(runs[run], "unseen"), _LEAST) for run in _RUNS),
         ],
         remark="Tried are all sentences whose best word follows from trained ones, directly or by transitivity. A "
         "word's score does not depend on the other words, so right answers on trained sentences carry over.",
@@ -93,10 +84,7 @@ def _unseen(runs: Datasets) -> Judgement:
     needs=TRAINED,
 )
 def _inverse(runs: Datasets) -> Judgement:
-    rate = "exponent of t in the distance of the directions"
-    return Judgement(
-        [between(f"{rate}, {words}", number(runs[run], f"rate_{layer}"), *_INVERSE) for run, layer, words in _each()]
-    )
+    return Judgement(_each(between, _RATE, runs, "rate", *_INVERSE))
 
 
 _LOOKS = {_RUNS[0]: (palette.TEAL, "-"), _RUNS[1]: (palette.WINE, "--")}
@@ -116,12 +104,10 @@ def draw(summaries: Datasets, judgements: Judgements) -> Figure:
             off, log = panels[:, column]
             for run in filter(summaries.__contains__, _RUNS):
                 summary, (colour, dash) = summaries[run], _LOOKS[run]
-                steps = summary["snapshot"].values
-                rate = float(summary[f"rate_{layer}"])
-                look = {"color": colour, "linestyle": dash}
-                label = f"{run}: $t^{{{2 * rate:.2f}}}$"
-                page.band(off, steps, *(summary[f"off_{layer}_{q}"].values for q in PERCENTS), **look, label=label)
-                page.band(log, steps, *(summary[f"log_{layer}_{q}"].values for q in PERCENTS), **look)
+                label = f"{run}: $t^{{{2 * float(summary[f'rate_{layer}']):.2f}}}$"
+                for axes, name, look in ((off, "off", {"label": label}), (log, "log", {})):
+                    parts = (summary[f"{name}_{layer}_{q}"].values for q in PERCENTS)
+                    page.band(axes, summary["snapshot"].values, *parts, color=colour, linestyle=dash, **look)
             _finish(off, log, layer, "ab"[column], "cd"[column])
         page.add_counts(figure, summaries)
     return figure

@@ -13,11 +13,9 @@ from jaxattn.language import Choices
 
 
 class Sentences(NamedTuple):
-    """Sentences of one text.
+    """Sentences of one text, and the word that follows each word if it is the best one, (V,).
 
-    Attributes:
-        text: the selection problems; `text.next` is here the best word of each sentence, which attention should select.
-        successor: the word that follows each word if it is the best one, (V,).
+    `text.next` is here the best word of each sentence, which attention should select.
     """
 
     text: Choices
@@ -32,16 +30,9 @@ class Sentences(NamedTuple):
 def ordered(key: PRNGKeyArray, V: int, asking: int, inputs: int, T: int, cosine: float) -> Sentences:
     """Draw sentences of T different words, and for each of `asking` last words an order of all words.
 
-    The best word of a sentence is the first one in the order of its last word, which is itself a word of the sentence.
-    The successors are a random permutation of the words.
-
-    Args:
-        key: for everything random.
-        V: words.
-        asking: number of different last words.
-        inputs: sentences per last word.
-        T: words of a sentence.
-        cosine: of the embeddings of two words, unit vectors in R^(V+1); 0 for orthonormal ones.
+    Each last word ends `inputs` sentences. The best word of a sentence is the first one in the order of its last word,
+    which is itself a word of the sentence. The successors are a random permutation of the V words. Embeddings are unit
+    vectors in R^(V+1) with this cosine between any two.
 
     Raises:
         ValueError: a size below 1, asking above V, T outside 2..V, a cosine outside [0, 1).

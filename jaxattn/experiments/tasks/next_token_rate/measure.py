@@ -74,12 +74,9 @@ def _of_words(sentences: Sentences) -> svm.Constraints:
 
 def _off(W: Float[np.ndarray, "seed k *m"], solution: Float[np.ndarray, "seed *m"]) -> Float[np.ndarray, "seed k"]:
     """Return the direction error 1 - cos along the snapshots, computed without cancellation."""
-
-    def unit(x: np.ndarray) -> np.ndarray:
-        length = np.linalg.norm(x, axis=(-2, -1), keepdims=True)
-        return x / np.where(length > 0, length, 1.0)
-
-    return np.maximum(np.sum((unit(W) - unit(solution)[:, None]) ** 2, axis=(-2, -1)) / 2, _SAME)
+    axes, tiny = (-2, -1), np.finfo(float).tiny
+    a, b = (x / np.maximum(np.linalg.norm(x, axis=axes, keepdims=True), tiny) for x in (W, solution[:, None]))
+    return np.maximum(np.sum((a - b) ** 2, axis=axes) / 2, _SAME)
 
 
 _TRIED = ("W_ov", "W_kq", "E", "last", "best", "present", "successor")
@@ -138,7 +135,8 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
     steps = run["snapshot"].values
     quarter, half = (int(abs(np.log(steps * by / steps[-1])).argmin()) for by in (4, 2))
 
-    def fall(log: xarray.DataArray, since: int, until: int) -> xarray.DataArray:
+    def fall(layer: str, since: int, until: int) -> xarray.DataArray:
+        log = run[f"log_{layer}"]
         change = log.isel(snapshot=until, drop=True) - log.isel(snapshot=since, drop=True)
         return change / float(steps[until] - steps[since])
 
@@ -148,10 +146,7 @@ def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
         key,
         **{f"rate_{name}": power_law((2 * run[f"off_{name}"]) ** 0.5, steps[-1] / 10) for name in LAYERS},
         **{f"arrived_{name}": share(run[f"off_{name}"].isel(snapshot=-1, drop=True) <= NEAR) for name in LAYERS},
-        **{
-            f"linear_{name}": mean(fall(run[f"log_{name}"], half, -1) / fall(run[f"log_{name}"], quarter, half))
-            for name in LAYERS
-        },
+        **{f"linear_{name}": mean(fall(name, half, -1) / fall(name, quarter, half)) for name in LAYERS},
         **{name: quantiles(run[name], *PERCENTS) for name in ("off_ov", "off_kq", "log_ov", "log_kq")},
         unseen=exact(unseen),
         right=exact(float(run["right"].sum()) / max(unseen, 1.0)),

@@ -43,14 +43,8 @@ _DIMS = {
 class TwoStages:
     """One setting: texts, and the training of both layers, one after the other, for the same number of steps.
 
-    Attributes:
-        law: of the texts.
-        initial: of the start of each layer, a (d, d) matrix; the feed-forward layer takes its first V rows.
-        optimizer: of both layers; one that depends only on the gradient's direction.
-        seeds: number of texts.
-        key: root key; seed s draws from `fold_in(key, s)`.
-        steps: updates of each layer.
-        snapshots: the steps after which the weights are kept.
+    Each layer starts from a (d, d) matrix, of which the feed-forward layer takes the first V rows. Seed s draws from
+    `fold_in(key, s)`. Snapshots are the steps after which the weights are kept.
     """
 
     law: Callable[[PRNGKeyArray], Sentences]

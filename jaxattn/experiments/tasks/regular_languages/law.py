@@ -22,10 +22,6 @@ def even_pairs(key: PRNGKeyArray, length: int) -> Problem:
     A token is the one-hot vector of its bit and position, the query is the last token. A sequence is repeated so often
     that all lengths count equally in the risk.
 
-    Args:
-        key: not used.
-        length: of the longest sequences.
-
     Raises:
         ValueError: a length below 2.
     """
@@ -39,10 +35,6 @@ def parity(key: PRNGKeyArray, length: int) -> Problem:
 
     Step t appends bit t XOR the last one, so that step `length - 1` appends the parity. Its label is +1 if these two
     are equal. Tokens, queries and repetitions are as in `even_pairs`.
-
-    Args:
-        key: not used.
-        length: of the sequences whose parity is asked for.
 
     Raises:
         ValueError: a length below 2.

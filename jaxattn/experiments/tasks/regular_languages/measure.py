@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,14 +31,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     """Solve the max-margin problem of the attention's outputs at every snapshot, and compare the linear layer v.
 
     The first phase ends at the snapshot from which on the model is right on every sequence. A seed is kept if its
-    weights stayed finite, if this happens (else "infeasible"), and if the problem is solved there, at the start, where
-    it may be infeasible, and over the last decade of steps (else "unsolved"). Solved means certified. Between, the
-    snapshots are dropped at which it is not solved for all kept seeds; the attribute `points` counts the problems after
-    the first phases, and `unsolved_points` those of them that are not solved.
-
-    Args:
-        record: of a `Training` of W and v on `law.even_pairs` or `law.parity`, from W = 0.
-        solver: of the max-margin problems; the default of the Frobenius norm if None.
+    weights stayed finite, if this happens (else "infeasible"), and if the problem is certified there, at the start,
+    where it may be infeasible, and over the last decade of steps (else "unsolved"). Between, snapshots are dropped at
+    which it is not solved for all kept seeds; the attributes count the problems after the first phases, `points`, and
+    `unsolved_points` of them.
 
     Returns:
         By seed: `phase`, the step at which the first phase ends, `rise_W` and `rise_v`, the exponents of t in the norms
@@ -67,39 +65,34 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     kept = finite & ends & known
     soon = finite & ends & (steps[since] * 100 <= steps[-1])
     since, W, v, best, s = since[kept], W[kept, 1:], v[kept, 1:], best[kept, 1:], s[kept, 1:]
-    seeds = np.arange(len(since))
     late = np.arange(len(steps)) >= since.max(initial=0)
     after = late & optimal[kept].all(axis=0)
     size_W, size_v = np.linalg.norm(W, axis=(2, 3)), np.linalg.norm(v, axis=2)
     ratio = margin[kept] / size_v * np.linalg.norm(best, axis=2)
-    series = {
-        "size_W": size_W,
-        "size_v": size_v,
-        "loss": loss[kept, 1:],
-        "moved": abs(s - s[:, -1:]).max(axis=(2, 3)),
-        "off_first": _off(v, best[seeds, since][:, None]),
-    }
-    end = (W[:, -1], v[:, -1])
-    own = {
-        "phase": steps[since],
-        "rise_W": _rise(size_W, steps, since),
-        "rise_v": _rise(size_v, steps, since),
-        "answered": np.asarray(jax.vmap(lambda *one: answered(*one, length=record.attrs["data.length"]))(*end)),
-    }
+    found = jax.vmap(partial(answered, length=record.attrs["data.length"]))(
+        jnp.asarray(W[:, -1]), jnp.asarray(v[:, -1])
+    )
+    points, seeds = optimal[kept][:, late], record["seed"].values
+    along, own, later, attempt = ("seed", "snapshot"), ("seed",), ("seed", "later"), ("attempt",)
     return xarray.Dataset(
-        {name: (("seed", "snapshot"), array) for name, array in series.items()}
-        | {name: (("seed",), array) for name, array in own.items()}
-        | {"off": (("seed", "later"), _off(v, best)[:, after]), "ratio": (("seed", "later"), ratio[:, after])}
-        | {"start": (("attempt",), status[:, 0] == svm.Status.INFEASIBLE)}
-        | {"soon": (("attempt",), soon)},
         {
-            "seed": record["seed"].values[kept],
-            "attempt": record["seed"].values,
-            "snapshot": steps,
-            "later": steps[after],
+            "size_W": (along, size_W),
+            "size_v": (along, size_v),
+            "loss": (along, loss[kept, 1:]),
+            "moved": (along, abs(s - s[:, -1:]).max(axis=(2, 3))),
+            "off_first": (along, _off(v, best[np.arange(len(since)), since][:, None])),
+            "phase": (own, steps[since]),
+            "rise_W": (own, _rise(size_W, steps, since)),
+            "rise_v": (own, _rise(size_v, steps, since)),
+            "answered": (own, np.asarray(found)),
+            "off": (later, _off(v, best)[:, after]),
+            "ratio": (later, ratio[:, after]),
+            "start": (attempt, status[:, 0] == svm.Status.INFEASIBLE),
+            "soon": (attempt, soon),
         },
+        {"seed": seeds[kept], "attempt": seeds, "snapshot": steps, "later": steps[after]},
         exclusions.count(kept, diverged=~finite, infeasible=~ends)
-        | {"points": int(optimal[kept][:, late].size), "unsolved_points": int((~optimal[kept][:, late]).sum())},
+        | {"points": points.size, "unsolved_points": int((~points).sum())},
     )
 
 
@@ -142,12 +135,8 @@ def _rise(
 
 def _off(a: Float[np.ndarray, "seed k d"], b: Float[np.ndarray, "seed #k d"]) -> Float[np.ndarray, "seed k"]:
     """Return the direction error 1 - cos, computed without cancellation."""
-
-    def unit(x: np.ndarray) -> np.ndarray:
-        length = np.linalg.norm(x, axis=-1, keepdims=True)
-        return x / np.where(length > 0, length, 1.0)
-
-    return np.maximum(np.sum((unit(a) - unit(b)) ** 2, axis=-1) / 2, _SAME)
+    a, b = (x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), np.finfo(float).tiny) for x in (a, b))
+    return np.maximum(np.sum((a - b) ** 2, axis=-1) / 2, _SAME)
 
 
 def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
