@@ -100,17 +100,20 @@ def test_shapes_are_checked_under_jit_too():
         ({"X": FIELDS["X"][:, :1]}, r"^X: expected at least T = 2 tokens.*found T = 1"),
         ({"X": FIELDS["X"][:, :0]}, r"^X: expected at least T = 2 tokens.*found T = 0"),
         ({"X": FIELDS["X"][:0], "Z": FIELDS["Z"][:0], "Y": FIELDS["Y"][:0]}, r"^X: expected n, T and d of at least 1"),
+        *(({"Y": [1, label, -1]}, rf"^Y: expected labels \+1 or -1, found {label}") for label in (0, 2, -3, 0.5)),
+        ({"Z": FIELDS["Z"] + 0j}, r"^Z: expected real numbers, found dtype complex128"),
+        ({"v": ["a", "b", "c", "d", "e"]}, r"^v: expected real numbers, found dtype <U1"),
+        ({"v": [None] * 5}, r"^v: expected real numbers, found dtype object"),
+        ({"Y": [[1], [1, 2], [1]]}, r"^Y: expected an array of numbers"),
+        *(
+            ({name: FIELDS[name].astype(np.float32)}, r"^Problem: expected one precision, found .*float32")
+            for name in "XZv"
+        ),
     ],
 )
-def test_a_wrong_shape_is_refused_by_name(changes, message):
+def test_wrong_shapes_labels_and_types_are_refused_by_name(changes, message):
     with pytest.raises(ValueError, match=message):
         with_(**changes)
-
-
-@pytest.mark.parametrize("label", [0, 2, -3, 0.5])
-def test_a_label_other_than_plus_or_minus_one_is_refused(label):
-    with pytest.raises(ValueError, match=rf"^Y: expected labels \+1 or -1, found {label}"):
-        with_(Y=[1, label, -1])
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -119,26 +122,6 @@ def test_nan_and_infinity_are_refused_with_their_place(name, number):
     last = ", ".join(str(size - 1) for size in FIELDS[name].shape)
     with pytest.raises(ValueError, match=rf"^{name}: expected finite numbers, found {number} at index \({last}"):
         with_(**{name: spoiled(name, number)})
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"Z": FIELDS["Z"] + 0j}, r"^Z: expected real numbers, found dtype complex128"),
-        ({"v": ["a", "b", "c", "d", "e"]}, r"^v: expected real numbers, found dtype <U1"),
-        ({"v": [None] * 5}, r"^v: expected real numbers, found dtype object"),
-        ({"Y": [[1], [1, 2], [1]]}, r"^Y: expected an array of numbers"),
-    ],
-)
-def test_entries_that_are_not_real_numbers_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        with_(**changes)
-
-
-@pytest.mark.parametrize("name", ["X", "Z", "v"])
-def test_mixed_precision_is_refused(name):
-    with pytest.raises(ValueError, match=r"^Problem: expected one precision, found .*float32"):
-        with_(**{name: FIELDS[name].astype(np.float32)})
 
 
 @pytest.mark.parametrize("name", FIELDS)

@@ -12,8 +12,8 @@ import pytest
 from jaxattn import attention, descent, losses, models
 from jaxattn.descent.training import outline
 from tests import instances
-from tests.descent.cases import STEPS, reference, slow
-from tests.instances import assert_close, d, single
+from tests.descent.cases import STEPS, reference
+from tests.instances import assert_close, d, single, slow
 
 pytestmark = pytest.mark.compiled
 

@@ -92,8 +92,8 @@ def forked(work):
         os.close(writing)
 
 
-PROBLEM, ROWS = instances.problem(), instances.lane(instances.constraints(4), 0)
-HOST = jax.tree.map(np.asarray, ROWS)
+PROBLEM, HOST = instances.planted(0, 3, 4, 5)[0], svm.Constraints(np.ones((3, 3, 5)), np.ones((3, 5)))
+ROWS = jax.tree.map(jnp.asarray, HOST)
 
 
 @pytest.mark.parametrize(
