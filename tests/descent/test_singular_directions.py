@@ -1,5 +1,7 @@
 """Gradients with other singular values, compared with LAPACK's decompositions."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +17,7 @@ LANES = 5
 
 
 def drawn(n, a, b, key=0):
-    rng = np.random.default_rng(key)
+    rng: Any = np.random.default_rng(key)
     return Product(*(rng.normal(size=(LANES, n, size)) for size in (a, b)))
 
 
@@ -76,10 +78,10 @@ def test_no_bit_of_a_lane_depends_on_the_others(shape):
 
 
 def test_directions_of_rounding_errors_are_left_out_and_small_ones_count():
-    rng = np.random.default_rng(0)
+    rng: Any = np.random.default_rng(0)
     left, right = (np.linalg.qr(rng.normal(size=(10, 10)))[0] for _ in range(2))
     sizes = np.array([1, 1e-3, 1e-6, 1e-9, 1e-12])
-    G = (left[:, :5] * sizes) @ right[:, :5].T
+    G: Any = (left[:, :5] * sizes) @ right[:, :5].T
     (found,) = polar(G)
     np.testing.assert_allclose(np.linalg.svd(found, compute_uv=False), [1] * 5 + [0] * 5, atol=1e-13)
     # Each direction is as accurate as its size against that of rounding errors.
