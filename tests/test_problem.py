@@ -16,16 +16,11 @@ FIELDS = {
     "Y": np.array([1.0, -1.0, 1.0]),
     "v": RNG.normal(size=d),
 }
+SINGLE = instances.single(FIELDS)
 
 
 def with_(**changes) -> Problem:
     return Problem(**{**FIELDS, **changes})
-
-
-def spoiled(name: str, number: float) -> np.ndarray:
-    array = FIELDS[name].copy()
-    array.flat[-1] = number
-    return array
 
 
 def test_sizes_are_read_from_the_tokens():
@@ -39,8 +34,7 @@ def test_labels_may_be_integers_of_any_kind_or_a_list():
 
 
 def test_single_precision_stays_single_precision():
-    single = Problem(**{name: values.astype(np.float32) for name, values in FIELDS.items()})
-    assert {leaf.dtype.name for leaf in jax.tree.leaves(single)} == {"float32"}
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(Problem(**SINGLE))} == {"float32"}
 
 
 def test_the_byte_order_of_a_file_does_not_matter():
@@ -119,13 +113,13 @@ def test_wrong_shapes_labels_and_types_are_refused_by_name(changes, message):
 @pytest.mark.parametrize("name", FIELDS)
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 def test_nan_and_infinity_are_refused_with_their_place(name, number):
-    last = ", ".join(str(size - 1) for size in FIELDS[name].shape)
+    last, spoiled = ", ".join(str(size - 1) for size in FIELDS[name].shape), FIELDS[name].copy()
+    spoiled.flat[-1] = number
     with pytest.raises(ValueError, match=rf"^{name}: expected finite numbers, found {number} at index \({last}"):
-        with_(**{name: spoiled(name, number)})
+        with_(**{name: spoiled})
 
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_double_precision_numbers_are_refused_while_x64_is_off(name):
-    single = {key: values.astype(np.float32) for key, values in FIELDS.items()}
     with jax.enable_x64(False), pytest.raises(ValueError, match=rf"^{name}: expected float32 .* found float64.*x64"):
-        Problem(**{**single, name: FIELDS[name]})
+        Problem(**{**SINGLE, name: FIELDS[name]})
