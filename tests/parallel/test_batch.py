@@ -203,13 +203,9 @@ for result in results:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("computed", "devices"),
-    [
-        pytest.param(DESCENT, 3, id="descent-3", marks=pytest.mark.slow),
-        pytest.param(DESCENT, 8, id="descent-8", marks=pytest.mark.slow),
-        pytest.param(SOLUTIONS, 8, id="solutions-8", marks=pytest.mark.slow),
-    ],
+    ("computed", "devices"), [(DESCENT, 3), (DESCENT, 8), (SOLUTIONS, 8)], ids=["descent-3", "descent-8", "solutions-8"]
 )
 def test_neither_the_number_of_devices_nor_the_chunk_shows_in_any_bit(computed, devices):
     found = set()
