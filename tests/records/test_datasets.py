@@ -162,7 +162,7 @@ def not_moved(rename):
     ("where", "name", "fails", "error", "message"),
     [
         (local, "_put", disk_full, records.RecordError, r"cannot write .*own\.zarr: No space left on device"),
-        (xarray.Dataset, "to_zarr", interrupted, KeyboardInterrupt, ""),
+        (xarray.Dataset, "to_zarr", interrupted, KeyboardInterrupt, "^$"),
         (Path, "rename", not_moved, records.RecordError, r"cannot write .*own\.zarr: Input/output error"),
     ],
 )
