@@ -1,5 +1,6 @@
 """Settings of every test: float64, no silent rank promotion, and run-time checks of all annotations."""
 
+import gc
 import os
 import re
 import zlib
@@ -39,8 +40,14 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_configure(config):
+    # By default the collection of garbage among JAX's many objects takes a tenth of the tests' time.
+    gc.set_threshold(50_000, 20, 100)
     # Another worker may be writing it: then this one compiles.
     config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache:UserWarning")
+
+
+def pytest_collection_finish():
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jaxtyping import Array
 
 from jaxattn import Problem, attention, data, descent, initial, svm, tokens
 
 n, T, d = 3, 4, 5
+
+
+def slow(*values: Any) -> Any:
+    """A case that is among the slow tests."""
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 @cache
@@ -130,10 +137,3 @@ def all_within(folder: Path) -> dict[str, bytes | bool]:
 def matrices(constraints: svm.Constraints) -> np.ndarray:
     """Every A_k written out, (n, m, d, d), in NumPy."""
     return np.einsum("nmd,ne->nmde", *map(np.asarray, constraints[:2]))
-
-
-# A norm and its dual norm, in NumPy.
-NUMPY_NORMS = {
-    "frobenius": (np.linalg.norm, np.linalg.norm),
-    "nuclear": (lambda W: np.linalg.norm(W, "nuc"), lambda G: np.linalg.norm(G, 2)),
-}

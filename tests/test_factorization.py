@@ -7,6 +7,7 @@ import pytest
 
 from jaxattn import factorization
 from jaxattn.norms import named
+from tests.instances import slow
 
 RNG = np.random.default_rng(0)
 VALUE, DUAL, MAXIMIZER = map(jax.jit, (factorization.value, factorization.dual, factorization.maximizer))
@@ -64,7 +65,7 @@ def test_both_err_upwards_and_by_little(seed):
     assert abs(np.sum(W * direction)) <= above * float(DUAL(padded(direction)))
 
 
-@pytest.mark.parametrize("shape", [(5, 3), pytest.param((3, 5), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("shape", [(5, 3), slow((3, 5))])
 def test_it_is_what_clarabel_finds(shape):
     cp = pytest.importorskip("cvxpy")
     W = RNG.normal(size=shape)

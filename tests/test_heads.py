@@ -47,10 +47,7 @@ USES = {
     "scores": tokens.scores,
     "train": lambda problem, head: descent.train(instances.free(), problem, steps=2, head=head),
     "train_batch": lambda problem, head: descent.train_batch(
-        jax.tree.map(lambda leaf: leaf[None], instances.free()),
-        jax.tree.map(lambda leaf: leaf[None], problem),
-        steps=2,
-        head=head,
+        *instances.stacked([(instances.free(), problem)]), steps=2, head=head
     ),
 }
 

@@ -29,19 +29,14 @@ class Cubic:
         return self.size * jnp.vdot(v, x) ** 3
 
 
-def margins(weights, problem) -> np.ndarray:
-    s = np.asarray(attention.probabilities(weights, problem))
-    outputs = np.einsum("ntd,nt->nd", problem.X, s)
-    return np.asarray(problem.Y) * (outputs @ np.asarray(problem.v))
-
-
 @pytest.mark.parametrize("kind", WEIGHTS)
 def test_the_risk_is_the_mean_loss_of_the_margins(kind):
     problem, weights = instances.problem(), WEIGHTS[kind]
-    margin = margins(weights, problem)
-    assert_close(losses.risk(weights, problem), np.mean(np.log1p(np.exp(-margin))))
-    assert_close(losses.risk(weights, problem, loss=losses.exponential), np.mean(np.exp(-margin)))
-    assert_close(losses.risk(weights, problem, loss=losses.correlation_loss), -np.mean(margin))
+    s = np.asarray(attention.probabilities(weights, problem))
+    margin = problem.Y * np.einsum("ntd,nt,d->n", problem.X, s, problem.v)
+    expected = np.log1p(np.exp(-margin)), np.exp(-margin), -margin
+    for loss, values in zip(LOSSES, expected, strict=True):
+        assert_close(losses.risk(weights, problem, loss=loss), np.mean(values))
 
 
 def test_the_risk_comes_with_the_probabilities_it_was_read_through():

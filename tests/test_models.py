@@ -98,12 +98,8 @@ def test_the_joint_problem_has_the_rows_of_every_head(name):
 
 def test_outputs_are_added_up_or_concatenated():
     problem = instances.problem()
-    wide = replaced(
-        problem,
-        X=jnp.pad(problem.X, ((0, 0), (0, 0), (0, 1))),
-        Z=jnp.pad(problem.Z, ((0, 0), (0, 1))),
-        v=jnp.arange(6.0),
-    )
+    X, Z = (np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, 1)]) for array in (problem.X, problem.Z))
+    wide = replaced(problem, X=jnp.asarray(X), Z=jnp.asarray(Z), v=jnp.arange(6.0))
     s = jax.nn.softmax(jnp.asarray(np.random.default_rng(1).normal(size=(2, n, T))), axis=-1)
     outputs = np.einsum("hnt,ntd->hnd", s, wide.X)
     both = models.summed(2).predictions(None, s, wide, heads.linear)
@@ -117,19 +113,16 @@ def test_a_function_is_a_model_whose_outputs_are_added_up():
     one = models.of(attention.logits)
     assert_close(one.logits(W, problem)[0], attention.logits(W, problem))
     s = jax.nn.softmax(one.logits(W, problem), axis=-1)
-    assert_close(
-        one.predictions(None, s, problem, heads.linear), models.plain.predictions(None, s, problem, heads.linear)
-    )
+    found, expected = (model.predictions(None, s, problem, heads.linear) for model in (one, models.plain))
+    assert_close(found, expected)
     assert models.of(models.plain) is models.plain
 
 
 def test_a_trained_readout_takes_the_place_of_v():
     problem, model = instances.problem(), models.with_values()
     s = attention.probabilities(instances.free(), problem)[None]
-    assert_close(
-        model.predictions(2 * problem.v, s, problem, heads.linear),
-        2 * models.plain.predictions(None, s, problem, heads.linear),
-    )
+    found = model.predictions(2 * problem.v, s, problem, heads.linear)
+    assert_close(found, 2 * models.plain.predictions(None, s, problem, heads.linear))
 
 
 def test_equal_models_are_equal_values():

@@ -1,6 +1,6 @@
 """Parity with what the authors' published code computed from recorded initial weights.
 
-Three instances travel with the repository; all ten are read where the project's reference folder is at hand.
+Three instances travel with the repository; seven more are read where the project's reference folder is at hand.
 Tolerances follow the record: W itself up to step 500 (late iterates drift on rounding, as the published
 ones do), direction after; factored weights double their rounding error faster and agree up to step 100.
 """
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.compiled
 HERE = Path(__file__).parent / "data"
 ALL = Path(__file__).parents[2] / "shared" / "reference"
 STEPS = (1, 2, 10, 100, 500, 1000, 2000)
-NAMES = [HERE / f"local_{seed:02d}.npz" for seed in range(3)] + [ALL / f"local_{seed:02d}.npz" for seed in range(10)]
+NAMES = [HERE / f"local_{seed:02d}.npz" for seed in range(3)] + [ALL / f"local_{seed:02d}.npz" for seed in range(3, 10)]
 
 
 @pytest.fixture(scope="module", params=NAMES, ids=lambda path: f"{path.parent.name}/{path.stem}")

@@ -9,7 +9,7 @@ import pytest
 
 from jaxattn import descent, heads, losses, models, norms
 from tests import instances
-from tests.instances import d
+from tests.instances import d, slow
 
 OPTIMIZERS = {
     "gd": descent.gd(0.1),
@@ -47,9 +47,7 @@ def copied(value):
     return pickle.loads(pickle.dumps(value))
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in SHOWN else pytest.param(name, marks=pytest.mark.slow) for name in OPTIMIZERS]
-)
+@pytest.mark.parametrize("name", [name if name in SHOWN else slow(name) for name in OPTIMIZERS])
 def test_a_run_is_copied_with_its_optimizer(name):
     run = descent.train(jnp.eye(d), instances.problem(), optimizer=OPTIMIZERS[name], steps=3)
     other = copied(run)

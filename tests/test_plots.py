@@ -14,7 +14,7 @@ KEY = jax.random.key(0)
 
 @pytest.fixture(scope="module")
 def planar():
-    one = data.three_tokens(jax.random.key(3))
+    one = jax.jit(data.three_tokens)(jax.random.key(3))
     return one, descent.train(jnp.zeros((2, 2)), one, steps=40, snapshots=(10, 20, 40))
 
 
@@ -25,7 +25,7 @@ def test_paths_are_those_of_the_snapshots_scaled_to_the_panel(planar):
     paths = [line for line in drawn_lines(axes) if line.shape[1] == 4]
     assert len(paths) == one.n
     for i, path in enumerate(paths):
-        wanted = np.asarray(run.snapshots) @ np.asarray(one.Z[i])
+        wanted = np.asarray(run.snapshots) @ np.asarray(one.Z)[i]
         np.testing.assert_allclose(path[:, 0], 0.0)
         scale = np.linalg.norm(path[:, -1]) / np.linalg.norm(wanted[-1])
         np.testing.assert_allclose(path[:, 1:].T, scale * wanted, rtol=1e-9)

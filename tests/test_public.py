@@ -14,26 +14,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import jaxattn
-from jaxattn import (
-    Problem,
-    attention,
-    batch,
-    bias,
-    data,
-    descent,
-    heads,
-    initial,
-    language,
-    losses,
-    metrics,
-    models,
-    norms,
-    plots,
-    records,
-    regularization,
-    svm,
-    tokens,
-)
+from jaxattn import bias, data, descent, initial, svm, tokens
 
 # The experiments and what they share are not a library; what a study offers is its commands.
 NOT_A_LIBRARY = ("jaxattn.experiments", "jaxattn.study")
@@ -55,7 +36,8 @@ OFFERED = {
 }
 
 
-def common() -> dict:
+@pytest.fixture(scope="module")
+def namespace() -> dict:
     """What every example may use without saying so."""
     key = jax.random.key(0)
     problem = data.sphere(key, n=3, T=4, d=5)
@@ -66,12 +48,11 @@ def common() -> dict:
     problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(key, 8))
     runs = descent.train_batch(jnp.zeros((8, 5, 5)), problems, steps=20, snapshots=(2, 20))
     return {
-        **{module.__name__.rpartition(".")[2]: module for module in LIBRARY},
+        **{name: getattr(jaxattn, name) for name in (*jaxattn.__all__, "norms", "plots", "records", "regularization")},
         "jax": jax,
         "jnp": jnp,
         "np": np,
         "optax": optax,
-        "Problem": Problem,
         "Figure": Figure,
         "key": key,
         "problem": problem,
@@ -84,15 +65,6 @@ def common() -> dict:
         "solution": svm.solve(constraints),
         "ranking": bias.rank(runs, problems, ["frobenius"]),
     }
-
-
-LIBRARY = [attention, batch, bias, data, descent, heads, initial, language, losses, metrics]
-LIBRARY += [models, norms, plots, records, regularization, svm, tokens]
-
-
-@pytest.fixture(scope="module")
-def namespace():
-    return common()
 
 
 def test_every_module_says_what_is_public_or_that_it_is_internal():

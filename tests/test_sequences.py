@@ -14,7 +14,7 @@ from jaxattn.descent.factored_engine import Keys
 from jaxattn.descent.gram_engine import Gram, Queries
 from jaxattn.problem import every_position, every_prefix, of_arrays
 from tests import instances
-from tests.instances import assert_close
+from tests.instances import assert_close, slow
 
 n, T, d = 2, 4, 5
 STEP = jnp.zeros((), int)
@@ -155,9 +155,7 @@ def test_the_smoothness_constant_is_that_of_the_tokens_that_are_seen():
 
 # Under the quadratic head normalized steps circle around a minimum, where rounding grows from step to step.
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("head", "d", "steps"), [(heads.linear, 3, 500), pytest.param(heads.Quadratic(0.3), 40, 50, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("head", "d", "steps"), [(heads.linear, 3, 500), slow(heads.Quadratic(0.3), 40, 50)])
 def test_every_engine_gives_one_trajectory(head, d, steps):
     drawn = data.sphere(jax.random.key(1), 3, 4, d)
     problem = replace(drawn, present=HOLES, X=jnp.where(HOLES[..., None], drawn.X, 1e3))

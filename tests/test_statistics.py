@@ -60,26 +60,6 @@ def test_one_seed_is_its_own_mean_with_an_infinite_error():
     np.testing.assert_array_equal(estimate.error, [np.inf, np.inf])
 
 
-@pytest.mark.parametrize("shape", [(0,), (0, 3)])
-def test_no_seeds_are_refused(shape):
-    with pytest.raises(ValueError, match=r"^bootstrap: expected at least one seed, found none"):
-        bootstrap(np.zeros(shape), KEY)
-
-
-@pytest.mark.parametrize("wrong", [np.nan, np.inf])
-def test_values_that_are_not_finite_are_refused_and_counted(wrong):
-    values = normal(5, 2)
-    values[1:3, 0] = wrong
-    with pytest.raises(ValueError, match=r"^bootstrap: expected finite values, found 2 others"):
-        bootstrap(values, KEY)
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, -0.5, 95.0, np.nan])
-def test_a_level_that_is_no_share_is_refused(level):
-    with pytest.raises(ValueError, match=rf"^level: expected a share between 0 and 1, found {level}"):
-        bootstrap(normal(5), KEY, level=level)
-
-
 @pytest.mark.parametrize("seeds", [1, 7, 200])
 def test_a_proportion_of_all_or_none_still_has_an_interval(seeds):
     z = 1.959963984540054
@@ -89,13 +69,6 @@ def test_a_proportion_of_all_or_none_still_has_an_interval(seeds):
     np.testing.assert_allclose(estimate.high, [1, z**2 / (seeds + z**2)], rtol=1e-12)
     assert estimate.low[1] == 0
     assert estimate.high[0] == 1
-
-
-def test_a_proportion_of_nothing_or_at_no_level_is_refused():
-    with pytest.raises(ValueError, match=r"^proportion: expected at least one seed"):
-        proportion(np.zeros((0, 2), bool))
-    with pytest.raises(ValueError, match=r"^level: expected a share between 0 and 1, found 1"):
-        proportion(np.ones(3, bool), level=1.0)
 
 
 def test_cases_of_a_seed_that_are_all_alike_count_as_one():
@@ -130,13 +103,6 @@ def test_cases_that_are_all_hits_have_the_interval_of_as_many_seeds():
     assert estimate.low[2] < 1 / 7 < estimate.high[2]
 
 
-def test_pooled_cases_without_seeds_or_of_none_are_refused():
-    with pytest.raises(ValueError, match=r"^pooled: expected hits with a seed each, found shapes \(3,\) and \(2,\)"):
-        pooled(np.ones(3, bool), np.arange(2), KEY)
-    with pytest.raises(ValueError, match=r"expected at least one seed"):
-        pooled(np.zeros(0, bool), np.arange(0), KEY)
-
-
 @pytest.mark.parametrize("hits", [0, 1, 7, 20])
 def test_the_interval_of_a_share_is_that_of_scipy(hits):
     estimate = proportion(np.arange(20) < hits)
@@ -151,3 +117,32 @@ def test_the_interval_of_a_mean_is_that_of_scipy_up_to_resampling():
         (values,), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(4)
     ).confidence_interval
     np.testing.assert_allclose([estimate.low, estimate.high], theirs, atol=0.02 * values.std())
+
+
+def spoiled(number: float) -> np.ndarray:
+    return np.where(np.isin(np.arange(10).reshape(5, 2), (2, 4)), number, normal(5, 2))
+
+
+LEVEL, HITS = "level: expected a share between 0 and 1, found", "pooled: expected hits with a seed each, found shapes"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: bootstrap(np.zeros(0), KEY), "bootstrap: expected at least one seed, found none"),
+        (lambda: bootstrap(np.zeros((0, 3)), KEY), "bootstrap: expected at least one seed, found none"),
+        (lambda: bootstrap(spoiled(np.nan), KEY), "bootstrap: expected finite values, found 2 others"),
+        (lambda: bootstrap(spoiled(np.inf), KEY), "bootstrap: expected finite values, found 2 others"),
+        *(
+            (lambda level=level: bootstrap(normal(5), KEY, level=level), f"{LEVEL} {level}")
+            for level in (0.0, 1.0, -0.5, 95.0, np.nan)
+        ),
+        (lambda: proportion(np.zeros((0, 2), bool)), "proportion: expected at least one seed"),
+        (lambda: proportion(np.ones(3, bool), level=1.0), f"{LEVEL} 1"),
+        (lambda: pooled(np.ones(3, bool), np.arange(2), KEY), rf"{HITS} \(3,\) and \(2,\)"),
+        (lambda: pooled(np.zeros(0, bool), np.arange(0), KEY), ".*expected at least one seed"),
+    ],
+)
+def test_values_without_a_mean_and_levels_that_are_no_share_are_refused(call, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        call()

@@ -133,16 +133,6 @@ def test_orthonormal_tokens_are_orthonormal_and_uniform():
         np.testing.assert_allclose(second, np.eye(5) / 5, atol=0.02)
 
 
-def test_more_orthonormal_tokens_than_dimensions_are_refused():
-    with pytest.raises(ValueError, match=r"^T: expected at most d = 5 orthonormal tokens, found 6"):
-        data.orthonormal(KEY, 3, 6, 5)
-
-
-def test_a_layer_without_width_is_refused():
-    with pytest.raises(ValueError, match=r"^width: expected an integer of at least 1, found 0"):
-        data.mlp(KEY, 3, 4, 5, width=0)
-
-
 def test_single_precision_is_drawn_while_x64_is_off():
     with jax.enable_x64(False):
         problem = jax.jit(LAWS["sphere"])(KEY)
@@ -165,20 +155,6 @@ def test_tokens_of_one_dimension_are_equal_or_opposite_to_the_last_bit():
     law = data.Spheres(n=3, T=4, d=[1, 7])
     X = jax.jit(jax.vmap(law, in_axes=(0, None)))(KEYS[:200], jnp.asarray(1)).X
     np.testing.assert_array_equal(np.unique(X), [-1.0, 0.0, 1.0])
-
-
-@pytest.mark.parametrize(("d", "found"), [([], r"\[\]"), ([3, 3], r"\[3, 3\]")])
-def test_dimensions_that_are_none_or_not_different_are_refused(d, found):
-    with pytest.raises(ValueError, match=f"^d: expected different dimensions, at least one, found {found}"):
-        data.Spheres(n=3, T=4, d=d)
-
-
-@pytest.mark.parametrize(("sizes", "name", "least"), [((0, 4, 5), "n", 1), ((3, 1, 5), "T", 2), ((3, 4, 0), "d", 1)])
-def test_a_size_too_small_is_refused_by_name(sizes, name, least):
-    with pytest.raises(ValueError, match=rf"^{name}: expected an integer of at least {least}, found"):
-        data.sphere(KEY, *sizes)
-    with pytest.raises(ValueError, match=rf"^{name}: expected an integer of at least {least}, found"):
-        data.Spheres(sizes[0], sizes[1], [5, sizes[2]] if sizes[2] != 5 else [5])
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.3, 1.0])
@@ -205,13 +181,23 @@ def test_scores_as_drawn_are_those_of_the_sphere():
 
 
 @pytest.mark.parametrize(
-    ("sizes", "message"),
+    ("law", "sizes", "message"),
     [
-        ((3, 4, 1, 0.5), "^d: expected an integer of at least 2, .*found 1"),
-        ((3, 4, 5, 1.5), "^spread: expected a number within 0..1, found 1.5"),
-        ((3, 1, 5, 0.5), "^T: expected an integer of at least 2, found 1"),
+        (data.sphere, (KEY, 0, 4, 5), "n: expected an integer of at least 1, found"),
+        (data.sphere, (KEY, 3, 1, 5), "T: expected an integer of at least 2, found"),
+        (data.sphere, (KEY, 3, 4, 0), "d: expected an integer of at least 1, found"),
+        (data.Spheres, (0, 4, [5]), "n: expected an integer of at least 1, found"),
+        (data.Spheres, (3, 1, [5]), "T: expected an integer of at least 2, found"),
+        (data.Spheres, (3, 4, [5, 0]), "d: expected an integer of at least 1, found"),
+        (data.Spheres, (3, 4, []), r"d: expected different dimensions, at least one, found \[\]"),
+        (data.Spheres, (3, 4, [3, 3]), r"d: expected different dimensions, at least one, found \[3, 3\]"),
+        (data.orthonormal, (KEY, 3, 6, 5), "T: expected at most d = 5 orthonormal tokens, found 6"),
+        (data.mlp, (KEY, 3, 4, 5, 0), "width: expected an integer of at least 1, found 0"),
+        (data.spread_scores, (KEY, 3, 4, 1, 0.5), "d: expected an integer of at least 2, .*found 1"),
+        (data.spread_scores, (KEY, 3, 4, 5, 1.5), "spread: expected a number within 0..1, found 1.5"),
+        (data.spread_scores, (KEY, 3, 1, 5, 0.5), "T: expected an integer of at least 2, found 1"),
     ],
 )
-def test_scores_that_cannot_be_pulled_together_are_refused(sizes, message):
-    with pytest.raises(ValueError, match=message):
-        data.spread_scores(KEY, *sizes)
+def test_sizes_out_of_range_are_refused_by_name(law, sizes, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        law(*sizes)

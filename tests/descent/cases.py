@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
@@ -52,10 +51,6 @@ MODELS: dict[str, Any] = {
 def configured(name: str) -> Any:
     """The optimizer of a configuration."""
     return instantiate(OmegaConf.load(CONFIGURED[name]))
-
-
-def slow(*values: Any) -> Any:
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def quadratic(x, v):

@@ -13,7 +13,7 @@ from jaxattn import bias, descent, losses, models
 from jaxattn.bias import posing
 from jaxattn.descent import loops
 from tests import instances
-from tests.instances import T, assert_close, d
+from tests.instances import T, assert_close, d, slow
 
 SEEDS = 8
 P = np.random.default_rng(0).normal(size=(T, d))
@@ -84,7 +84,7 @@ def test_a_run_is_that_without_arrays_and_equal_content_compiles_once(kind):
     assert descent.Rule(RULE, 3, **changed) != run.rule
 
 
-@pytest.mark.parametrize("name", ["a head", "a model", pytest.param("a function as model", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["a head", "a model", slow("a function as model")])
 def test_batches_are_trained_and_ranked(name):
     name, make, array, other = KINDS[name]
     given = {"optimizer": RULE, "steps": 20, "snapshots": (5, 20)}

@@ -16,8 +16,8 @@ from jaxattn.descent.gram_engine import Gram, Queries
 from jaxattn.parallel import effort
 from jaxattn.svm.packing import picked
 from tests import instances
-from tests.descent.cases import ALONG, SCALE_FREE, quadratic, slow
-from tests.instances import assert_close
+from tests.descent.cases import ALONG, SCALE_FREE, quadratic
+from tests.instances import assert_close, slow
 
 pytestmark = pytest.mark.compiled
 

@@ -101,7 +101,7 @@ def test_a_value_out_of_range_is_named(call, message, value):
 
 
 SPANNED = "^optimizer: expected one that moves Spanned weights along their gradient"
-TEXT = partial(data.language, KEY, m=3, n=4, d=6, V=5, entropy=0.2)
+TEXT = jax.jit(partial(data.language, m=3, n=4, d=6, V=5, entropy=0.2))
 TWO, TWO_HEADS = MODELS["two heads"]()[0], models.summed(2)
 BOUNDED = svm.nuclear_of_rank(2)
 
@@ -120,7 +120,10 @@ BOUNDED = svm.nuclear_of_rank(2)
         ),
         (lambda: train(Spanned(ZERO, PROBLEM.Z), optimizer=optax.adam(0.1)), SPANNED),
         (lambda: train(Spanned(ZERO, PROBLEM.Z), optimizer=FALLING), SPANNED),
-        (lambda: language.train(TEXT(), optimizer=FALLING), "^optimizer: expected one that moves W along its gradient"),
+        (
+            lambda: language.train(TEXT(KEY), optimizer=FALLING),
+            "^optimizer: expected one that moves W along its gradient",
+        ),
         (lambda: descent.falling(optax.adam(0.1)), "^optimizer: expected one that moves along the gradient, .* found "),
         (lambda: descent.relative(FALLING), "^optimizer: expected one that moves along the gradient"),
         (

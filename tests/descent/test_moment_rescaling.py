@@ -14,9 +14,8 @@ from jaxattn.descent.hyperparameters import shared
 from jaxattn.descent.moment_rescaling import Rescaled, rescaled
 from jaxattn.problem import every_prefix
 from tests import instances
-from tests.descent.cases import slow
 from tests.descent.test_gradients import exactly
-from tests.instances import assert_close
+from tests.instances import assert_close, slow
 
 pytestmark = pytest.mark.compiled
 
@@ -130,8 +129,8 @@ def test_the_scale_of_one_lane_does_not_show_in_another():
     falling = [0.0, -500.0, -1000.0]
     together, exponents = moves([falling, [0.0, -1.0, -2.0]])
     np.testing.assert_array_equal(exponents == 0, [False, True])
-    for lane, scales in enumerate((falling, [0.0, -1.0, -2.0])):
-        np.testing.assert_array_equal(together[..., lane], moves([scales])[0][..., 0])
+    for lane, scales in enumerate((falling, [0.0, -1.0, -2.0])):  # Twice, so that nothing else is compiled.
+        np.testing.assert_array_equal(together[..., lane], moves([scales] * 2)[0][..., 0])
 
 
 def by_decomposition(G):
@@ -198,7 +197,7 @@ def test_an_entry_that_never_has_a_gradient_does_not_move():
 def test_single_precision_follows_double():
     W = 3e4 * instances.free()
     double = descent.train(W, instances.problem(), **GIVEN)
-    start, problem = jax.tree.map(lambda leaf: leaf.astype(np.float32), (W, instances.problem()))
+    start, problem = instances.single((W, instances.problem()))
     single = descent.train(start, problem, **GIVEN)
     assert double.gradient_norm[-1] < 1e-48
     assert single.gradient_norm[-1] == 0

@@ -15,8 +15,8 @@ from jaxattn.descent.moment_rescaling import Rescaled, rescaled
 from jaxattn.descent.optimizers import length_of
 from jaxattn.study.configuration import composition
 from tests import instances
-from tests.descent.cases import CONFIGURED, STEPS, configured, reference, slow
-from tests.instances import assert_close, d
+from tests.descent.cases import CONFIGURED, STEPS, configured, reference
+from tests.instances import assert_close, d, single, slow
 
 # Rules that do not look at the length of the gradient.
 NEVER_STALL = ["adam", "falling_polar", "falling_sign", "lion", "mirror"]
@@ -98,7 +98,7 @@ def test_a_rule_that_is_blind_to_the_scale_goes_on_for_thousands_of_steps(name, 
 @pytest.mark.parametrize("name", NEVER_STALL)
 def test_it_keeps_single_precision_and_is_blind(name):
     assert isinstance(configured(name), descent.ScaleFree)
-    start, problem = jax.tree.map(lambda leaf: leaf.astype(np.float32), (instances.free(), instances.problem()))
+    start, problem = single((instances.free(), instances.problem()))
     run = jax.eval_shape(partial(descent.train, optimizer=configured(name), steps=2), start, problem)
     assert {leaf.dtype for leaf in (run.weights, run.loss)} == {np.dtype(np.float32)}
 
@@ -250,11 +250,13 @@ def test_no_two_singular_value_decompositions_are_independent():
     # Too many columns for rotations, and matrices of two shapes, which are not decomposed together.
     keys = jax.random.split(jax.random.key(0))
     factors = attention.Factored(jax.random.normal(keys[0], (20, 19)), jax.random.normal(keys[1], (20, 18)))
-    for move, slope in zip(*moves(optimizer, [factors]), factors, strict=True):
-        assert_close(-move, steepest("spectral", slope)[0])
 
-    lanes = jax.tree.map(lambda leaf: leaf[None], factors)
-    jaxpr = jax.make_jaxpr(jax.vmap(lambda G: optimizer.update(G, optimizer.init(G), G)[0]))(lanes).jaxpr
+    def moved(G):
+        return optimizer.update(G, optimizer.init(G), G)[0]
+
+    for move, slope in zip(jax.jit(moved)(factors), factors, strict=True):
+        assert_close(-move, steepest("spectral", slope)[0])
+    jaxpr = jax.make_jaxpr(jax.vmap(moved))(jax.tree.map(lambda leaf: leaf[None], factors)).jaxpr
     reached: set[Any] = set()
     waiting = 0
     for equation in jaxpr.eqns:

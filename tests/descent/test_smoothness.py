@@ -9,7 +9,7 @@ import pytest
 
 from jaxattn import Problem, data, losses
 from jaxattn.descent import curvature, smoothness
-from tests.descent.cases import slow
+from tests.instances import slow
 
 RNG = np.random.default_rng(0)
 PROBLEMS, PAIRS = 100, 40
@@ -79,7 +79,7 @@ def largest(H, key=jax.random.key(0), iterations=12):  # noqa: B008
     [
         (np.arange(12.0), 11.0),
         (np.arange(-12.0, 0), -12.0),
-        (np.r_[-3.0, np.zeros(10), 2.0], -3.0),  # The space that the start gram_engine is soon exhausted.
+        (np.r_[-3.0, np.zeros(10), 2.0], -3.0),  # The space that the start spans is soon exhausted.
         (1e-200 * np.arange(12.0), 11e-200),
         (1e150 * np.arange(12.0), 11e150),
         (np.zeros(12), 0.0),

@@ -11,7 +11,8 @@ import pytest
 from jaxattn import attention, descent, heads, losses, metrics
 from jaxattn.descent import gradients, stalling
 from tests import instances
-from tests.descent.cases import SCALE_FREE, slow
+from tests.descent.cases import SCALE_FREE
+from tests.instances import slow
 
 pytestmark = pytest.mark.compiled
 

@@ -12,8 +12,8 @@ import pytest
 from jaxattn import attention, descent, losses, models
 from jaxattn.descent.training import outline
 from tests import instances
-from tests.descent.cases import STEPS, reference, slow
-from tests.instances import assert_close, d, single
+from tests.descent.cases import STEPS, reference
+from tests.instances import assert_close, d, single, slow
 
 pytestmark = pytest.mark.compiled
 
@@ -130,9 +130,8 @@ def test_the_outline_of_a_run_has_its_shapes_and_types():
         told = outline(weights, instances.problem(), **given)
         made = jax.eval_shape(lambda W: descent.train(W, instances.problem(), **given), weights)
         assert jax.tree.structure(told) == jax.tree.structure(made)
-        assert [(a.shape, a.dtype) for a in jax.tree.leaves(told)] == [
-            (a.shape, a.dtype) for a in jax.tree.leaves(made)
-        ]
+        for one, other in zip(jax.tree.leaves(told), jax.tree.leaves(made), strict=True):
+            assert (one.shape, one.dtype) == (other.shape, other.dtype)
 
 
 # The rule of a run.

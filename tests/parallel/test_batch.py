@@ -60,11 +60,6 @@ def test_a_part_of_a_study_runs_the_program_of_the_whole():
         np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), whole[name])
 
 
-def test_more_lanes_than_there_are_in_all_are_refused():
-    with pytest.raises(ValueError, match="of: expected at least the 7 lanes given, found 6"):
-        batch.over_seeds(pair, X, Y, of=6)
-
-
 def test_lanes_that_fill_up_the_last_program_are_lanes_of_the_batch():
     # A filler of zeros would be divided by: the checks of NaN below, on every lane, would see it.
     seen = []
@@ -108,22 +103,22 @@ def test_a_lane_larger_than_all_memory_is_refused_before_it_is_made():
         batch.over_seeds(large, np.zeros(3))
 
 
-@pytest.mark.parametrize("name", ["chunk", "width"])
-@pytest.mark.parametrize("given", [0, -2])
-def test_less_than_one_lane_is_refused(name, given):
-    with pytest.raises(ValueError, match=rf"^{name}: expected at least 1, found {given}"):
-        batch.over_seeds(pair, X, Y, **{name: given})
+NO_AXIS = "batch: expected one leading axis of one length, found"
 
 
-@pytest.mark.parametrize("arguments", [(X, Y[:3]), (X, np.float64(1.0)), ()])
-def test_arguments_without_one_common_leading_axis_are_refused(arguments):
-    with pytest.raises(ValueError, match=r"^batch: expected one leading axis of one length, found"):
-        batch.over_seeds(pair, *arguments)
-
-
-def test_no_lane_at_all_is_refused():
-    with pytest.raises(ValueError, match=r"^batch: expected at least one lane, found none"):
-        batch.over_seeds(pair, X[:0], Y[:0])
+@pytest.mark.parametrize(
+    ("arguments", "given", "message"),
+    [
+        *(((X, Y), {"chunk": k}, f"chunk: expected at least 1, found {k}") for k in (0, -2)),
+        *(((X, Y), {"width": k}, f"width: expected at least 1, found {k}") for k in (0, -2)),
+        ((X, Y), {"of": 6}, "of: expected at least the 7 lanes given, found 6"),
+        *((arguments, {}, NO_AXIS) for arguments in ((X, Y[:3]), (X, np.float64(1.0)), ())),
+        ((X[:0], Y[:0]), {}, "batch: expected at least one lane, found none"),
+    ],
+)
+def test_what_is_no_batch_is_refused(arguments, given, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        batch.over_seeds(pair, *arguments, **given)
 
 
 def test_random_keys_are_refused_with_the_way_to_pass_them():
@@ -208,13 +203,9 @@ for result in results:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("computed", "devices"),
-    [
-        pytest.param(DESCENT, 3, id="descent-3", marks=pytest.mark.slow),
-        pytest.param(DESCENT, 8, id="descent-8", marks=pytest.mark.slow),
-        pytest.param(SOLUTIONS, 8, id="solutions-8", marks=pytest.mark.slow),
-    ],
+    ("computed", "devices"), [(DESCENT, 3), (DESCENT, 8), (SOLUTIONS, 8)], ids=["descent-3", "descent-8", "solutions-8"]
 )
 def test_neither_the_number_of_devices_nor_the_chunk_shows_in_any_bit(computed, devices):
     found = set()

@@ -64,7 +64,7 @@ def test_programs_that_call_out_run_one_at_a_time_whichever_thread_starts_them()
 def test_three_threads_solve_as_one_does():
     rows, names = jax.tree.map(np.asarray, instances.constraints(4)), ("nuclear", "schatten_1.5", "nuclear")
     alone = [svm.solve_batch(rows, norm=name) for name in names]
-    found = in_threads(*[lambda name=name: [svm.solve_batch(rows, norm=name) for _ in range(3)] for name in names])
+    found = in_threads(*[lambda name=name: [svm.solve_batch(rows, norm=name) for _ in range(2)] for name in names])
     for solution, of_thread in zip(alone, found, strict=True):
         for other in of_thread:
             jax.tree.map(np.testing.assert_array_equal, other, solution)
@@ -92,8 +92,10 @@ def forked(work):
         os.close(writing)
 
 
-PROBLEM, ROWS = instances.problem(), instances.lane(instances.constraints(4), 0)
-HOST = jax.tree.map(np.asarray, ROWS)
+PROBLEM, _ = instances.planted(0, 3, 4, 5)
+ONES: Any = np.ones
+HOST = svm.Constraints(ONES((3, 3, 5)), ONES((3, 5)))
+ROWS = jax.tree.map(jnp.asarray, HOST)
 
 
 @pytest.mark.parametrize(

@@ -33,19 +33,21 @@ def test_an_array_of_one_value_is_read_to_the_last_bit(value, dtype, tmp_path):
     assert records.load_dataset(tmp_path / "own.zarr")["x"].values.tobytes() == dataset["x"].values.tobytes()
 
 
-@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_times_are_read_as_the_same_times(unit, tmp_path):
-    times = np.array(["2020-01-01T00:00:01", "NaT", "1850-06-01T12:00:01"], f"M8[{unit}]")
-    dataset = xarray.Dataset({"time": ("seed", times), "since": ("seed", times - times[0])})
-    records.save_dataset(str(tmp_path / "own.zarr"), dataset)
-    xarray.testing.assert_equal(records.load_dataset(str(tmp_path / "own.zarr")), dataset)
+DATES = ["2020-01-01T00:00:01", "NaT", "1850-06-01T12:00:01"]
+TIMES = [np.array(DATES, f"M8[{unit}]") for unit in ("s", "ms", "us", "ns")]
 
 
-@pytest.mark.parametrize("dtype", [">f8", ">f4", ">i4", ">c16"])
-def test_the_byte_order_does_not_matter(dtype, tmp_path):
-    dataset = xarray.Dataset({"x": ("seed", np.arange(3, dtype=dtype))})
-    records.save_dataset(tmp_path / "own.zarr", dataset)
-    xarray.testing.assert_equal(records.load_dataset(tmp_path / "own.zarr"), dataset)
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        *({"time": ("seed", times), "since": ("seed", times - times[0])} for times in TIMES),
+        *({"x": ("seed", np.arange(3, dtype=dtype))} for dtype in (">f8", ">f4", ">i4", ">c16")),
+        {"x": ((np.str_("seed"),), np.arange(3))},
+    ],
+)
+def test_times_byte_orders_and_names_are_read_as_the_same(arrays, tmp_path):
+    records.save_dataset(str(tmp_path / "own.zarr"), xarray.Dataset(arrays))
+    xarray.testing.assert_equal(records.load_dataset(str(tmp_path / "own.zarr")), xarray.Dataset(arrays))
 
 
 def test_attributes_of_numpy_and_paths_are_written_as_json_has_them(tmp_path):
@@ -63,11 +65,6 @@ def test_an_attribute_that_json_has_no_form_for_is_named_before_anything_is_writ
     with pytest.raises(records.RecordError, match=f"expected attributes of numbers.*found {type(value).__name__}"):
         records.save_dataset(tmp_path / "own.zarr", xarray.Dataset(attrs={"what": value}))
     assert not any(tmp_path.iterdir())
-
-
-def test_an_axis_may_be_named_by_a_text_of_numpy(tmp_path):
-    records.save_dataset(tmp_path / "own.zarr", xarray.Dataset({"x": ((np.str_("seed"),), np.arange(3))}))
-    assert records.load_dataset(tmp_path / "own.zarr")["x"].dims == ("seed",)
 
 
 def a_folder(place):
@@ -135,48 +132,44 @@ def test_a_place_below_a_file_is_named_before_any_work(tmp_path):
         records.check_place(tmp_path / "file" / "x" / "own.zarr")
 
 
-def test_a_write_that_fails_keeps_the_store_before(tmp_path, monkeypatch):
-    place, write = tmp_path / "own.zarr", local._put
-    records.save_dataset(place, own())
-
-    def half(file, *rest, **more):
+def disk_full(write):
+    def put(file, *rest, **more):
         if "x/c" in file.as_posix():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write(file, *rest, **more)
 
-    monkeypatch.setattr(local, "_put", half)
-    with pytest.raises(records.RecordError, match=r"cannot write .*own\.zarr: No space left on device"):
-        records.save_dataset(place, own(5))
-    xarray.testing.assert_identical(records.load_dataset(place), own())
-    assert [path.name for path in tmp_path.iterdir()] == ["own.zarr"]
+    return put
 
 
-def test_a_write_that_is_interrupted_keeps_the_store_before(tmp_path, monkeypatch):
-    place, write = tmp_path / "own.zarr", xarray.Dataset.to_zarr
-    records.save_dataset(place, own())
-
-    def interrupted(dataset, *rest, **more):
+def interrupted(write):
+    def to_zarr(dataset, *rest, **more):
         write(dataset, *rest, **more)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(xarray.Dataset, "to_zarr", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        records.save_dataset(place, own(5))
-    xarray.testing.assert_identical(records.load_dataset(place), own())
-    assert [path.name for path in tmp_path.iterdir()] == ["own.zarr"]
+    return to_zarr
 
 
-def test_a_move_that_fails_puts_the_store_before_back(tmp_path, monkeypatch):
-    place, rename = tmp_path / "own.zarr", Path.rename
-    records.save_dataset(place, own())
-
+def not_moved(rename):
     def failing(path, target):
         if path.name == "new":
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return rename(path, target)
 
-    monkeypatch.setattr(Path, "rename", failing)
-    with pytest.raises(records.RecordError, match=r"cannot write .*own\.zarr: Input/output error"):
-        records.save_dataset(place, own(5))
-    xarray.testing.assert_identical(records.load_dataset(place), own())
+    return failing
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "fails", "error", "message"),
+    [
+        (local, "_put", disk_full, records.RecordError, r"cannot write .*own\.zarr: No space left on device"),
+        (xarray.Dataset, "to_zarr", interrupted, KeyboardInterrupt, "^$"),
+        (Path, "rename", not_moved, records.RecordError, r"cannot write .*own\.zarr: Input/output error"),
+    ],
+)
+def test_a_write_that_fails_keeps_the_store_before(where, name, fails, error, message, tmp_path, monkeypatch):
+    records.save_dataset(tmp_path / "own.zarr", own())
+    monkeypatch.setattr(where, name, fails(getattr(where, name)))
+    with pytest.raises(error, match=message):
+        records.save_dataset(tmp_path / "own.zarr", own(5))
+    xarray.testing.assert_identical(records.load_dataset(tmp_path / "own.zarr"), own())
     assert [path.name for path in tmp_path.iterdir()] == ["own.zarr"]

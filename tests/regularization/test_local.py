@@ -14,7 +14,7 @@ RADII = np.array([100.0, 1000.0])
 def test_the_path_of_the_optimal_tokens_is_the_global_one_and_approaches_their_solution():
     one = problem()
     W = svm.solve(svm.token_constraints(one, tokens.optimal(one))).W
-    found = regularization.local_path(one, RADII, W)
+    found = jax.jit(lambda W: regularization.local_path(one, RADII, W))(W)
     assert found.solved.all()
     np.testing.assert_allclose(np.linalg.norm(found.W, axis=(1, 2)), RADII)
     off = [float(1 - metrics.correlation(end, W)) for end in found.W]

@@ -9,12 +9,13 @@ import pytest
 
 from jaxattn import Problem, attention, losses, metrics, regularization, svm, tokens
 from jaxattn.parallel import batch
-from tests.instances import NUMPY_NORMS, lane, problem, stacked
+from tests.instances import lane, problem, slow, stacked
+from tests.svm.problems import NORMS
 
 RADII = np.array([0.5, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0])
 # One of them in the middle of the others, one the first: a path that comes from elsewhere.
 OTHERS = np.array([10.0, 20.0, 30.0, 50.0, 70.0, 100.0, 300.0])
-BALLS = [regularization.FROBENIUS, pytest.param(regularization.NUCLEAR, marks=pytest.mark.slow)]
+BALLS = [regularization.FROBENIUS, slow(regularization.NUCLEAR)]
 COUNT = 4
 
 
@@ -47,7 +48,7 @@ def one_path(ball: regularization.Ball):
 @pytest.mark.parametrize("ball", BALLS)
 def test_every_point_is_solved_and_satisfies_the_first_order_conditions(ball):
     problems, found = paths(ball)
-    norm, dual = NUMPY_NORMS[ball.name]
+    norm, dual = NORMS[ball.name]
     assert found.solved[: COUNT + 1].all()
     assert found.residual[: COUNT + 1].max() <= 1e-6
     for seed in range(COUNT):
@@ -67,7 +68,7 @@ def test_every_point_is_solved_and_satisfies_the_first_order_conditions(ball):
 @pytest.mark.parametrize("ball", BALLS)
 def test_no_random_point_of_the_ball_has_a_lower_risk(ball):
     problems, found = paths(ball)
-    norm, _ = NUMPY_NORMS[ball.name]
+    norm, _ = NORMS[ball.name]
     risk = jax.jit(jax.vmap(losses.risk, in_axes=(0, None)))
     rng = np.random.default_rng(0)
     for seed in range(COUNT):
@@ -124,7 +125,7 @@ def test_of_one_input_both_balls_have_the_same_path():
 @pytest.mark.parametrize("ball", BALLS)
 def test_the_path_tends_to_the_max_margin_solution_of_the_optimal_tokens_in_the_norm_of_its_ball(ball):
     problems, found = paths(ball)
-    norm, _ = NUMPY_NORMS[ball.name]
+    norm, _ = NORMS[ball.name]
     for seed in range(COUNT):
         one = lane(problems, seed)
         solution = svm.solve(svm.token_constraints(one, tokens.optimal(one)), norm=ball.name)
@@ -150,19 +151,14 @@ def test_another_head_and_loss_have_their_own_path():
 
 
 @pytest.mark.parametrize(
-    ("radii", "message"),
+    ("message", "radii"),
     [
-        ([], "expected a list of numbers"),
-        ([[1.0]], "expected a list of numbers"),
-        ([0.0, 1.0], "positive and increasing"),
-        ([-1.0], "positive and increasing"),
-        ([2.0, 1.0], "positive and increasing"),
-        ([1.0, 1.0], "positive and increasing"),
-        ([1.0, np.nan], "positive and increasing"),
-        ([1.0, np.inf], "positive and increasing"),
+        *(("expected a list of numbers", radii) for radii in ([], [[1.0]])),
+        *(("positive and increasing", [first, 1.0]) for first in (0.0, -1.0, 2.0, 1.0, np.nan)),
+        *(("positive and increasing", radii) for radii in ([-1.0], [1.0, np.nan], [1.0, np.inf])),
     ],
 )
-def test_radii_that_are_none_are_named(radii, message):
+def test_radii_that_are_none_are_named(message, radii):
     with pytest.raises(ValueError, match=f"radii: .*{message}"):
         regularization.path(problem(), radii)
 
@@ -170,10 +166,10 @@ def test_radii_that_are_none_are_named(radii, message):
 def test_the_norms_of_the_balls_are_those_of_their_names():
     rng = np.random.default_rng(1)
     for ball in (regularization.FROBENIUS, regularization.NUCLEAR):
-        norm, dual = NUMPY_NORMS[ball.name]
+        (norm, dual), dual_norm = NORMS[ball.name], jax.jit(ball.dual_norm)
         for shape in ((5, 3), (3, 5), (4, 4)):
             G, W = rng.normal(size=shape), rng.normal(size=shape)
-            np.testing.assert_allclose(ball.dual_norm(jnp.asarray(G)), dual(G), rtol=1e-9)
+            np.testing.assert_allclose(dual_norm(G), dual(G), rtol=1e-9)
             assert np.sum(G * W) <= dual(G) * norm(W)
         equal = np.diag([2.0, 2.0, 1.0])
-        np.testing.assert_allclose(ball.dual_norm(jnp.asarray(equal)), dual(equal), rtol=1e-9)
+        np.testing.assert_allclose(dual_norm(equal), dual(equal), rtol=1e-9)

@@ -8,7 +8,7 @@ optimal: the answer is known before any solver has run.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import jax
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxattn import Problem, svm, tokens
+from jaxattn.norms import named
 from jaxattn.svm import Status
 from jaxattn.svm import constraints as cons
 from tests import instances
@@ -52,21 +53,21 @@ def of_lengths(p: float, axis: int):
     return (lambda W: value(np.linalg.norm(W, axis=axis))), (lambda M: dual(np.linalg.norm(M, axis=axis)))
 
 
-# Each norm, and in NumPy its value and its dual norm.
-NORMS: dict[str, tuple[svm.Norm, Callable, Callable]] = {
-    "frobenius": (svm.frobenius, *of_entries(2.0)),
-    "nuclear": (svm.nuclear, *of_singular_values(1.0)),
-    "spectral": (svm.spectral, *of_singular_values(INF)),
-    "schatten_1.5": (svm.schatten(1.5), *of_singular_values(1.5)),
-    "schatten_4": (svm.schatten(4.0), *of_singular_values(4.0)),
-    "l_1": (svm.entrywise(1.0), *of_entries(1.0)),
-    "l_1.5": (svm.entrywise(1.5), *of_entries(1.5)),
-    "l_3": (svm.entrywise(3.0), *of_entries(3.0)),
-    "l_inf": (svm.entrywise(INF), *of_entries(INF)),
-    "2,inf": (svm.rows(INF), *of_lengths(INF, 1)),
-    "2,1": (svm.rows(1.0), *of_lengths(1.0, 1)),
-    "2,inf of columns": (svm.columns(INF), *of_lengths(INF, 0)),
-    "2,1 of columns": (svm.columns(1.0), *of_lengths(1.0, 0)),
+# The value and the dual norm in NumPy, by the norm's name.
+NORMS: dict[str, tuple[Callable, Callable]] = {
+    "frobenius": of_entries(2.0),
+    "nuclear": of_singular_values(1.0),
+    "spectral": of_singular_values(INF),
+    "schatten_1.5": of_singular_values(1.5),
+    "schatten_4": of_singular_values(4.0),
+    "l1": of_entries(1.0),
+    "l_1.5": of_entries(1.5),
+    "l_3": of_entries(3.0),
+    "max": of_entries(INF),
+    "2,inf": of_lengths(INF, 1),
+    "2,1": of_lengths(1.0, 1),
+    "2,inf of columns": of_lengths(INF, 0),
+    "2,1 of columns": of_lengths(1.0, 0),
 }
 
 
@@ -127,12 +128,11 @@ def nuclear(seed: int, n: int = 3, m: int = 3, d: int = 5, r: int = 2) -> Plante
 
 def planted(name: str) -> list[Planted]:
     """Problems with known answers in a norm."""
-    norm = NORMS[name][0]
     if name == "frobenius":
         return [smooth(seed, support=support) for seed in range(3) for support in (1, 2, 3)]
     if name == "nuclear":
         return [nuclear(seed, r=r) for seed in range(3) for r in (1, 2)]
-    if isinstance(p := getattr(norm, "p", None), float) and 1 < p < INF:
+    if isinstance(p := getattr(named(name), "p", None), float) and 1 < p < INF:
         return [smooth(0, p, of_values=name.startswith("schatten"))]
     return []
 
@@ -190,6 +190,7 @@ def mixed(seed: int, norm: svm.Norm, n: int = 3, m: int = 3, d: int = 5) -> Plan
     return Planted(rows, W, duals, float(value))
 
 
+@partial(jax.jit, static_argnames="priced")
 def full(constraints: svm.Constraints, *, priced: bool = False) -> svm.Constraints:
     """The same rows with every field written out, so that all kinds of problems share one program."""
     of = cons.rows(constraints)

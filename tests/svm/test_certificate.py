@@ -95,7 +95,7 @@ def test_a_known_solution_is_certified_and_one_of_hard_rows_at_any_length(case, 
 
 def test_the_evidence_is_what_numpy_computes_from_the_numbers_returned(norm):
     # Of an unfinished candidate, where primal and dual value differ.
-    known, (_, value, dual_value) = HARD[norm], NORMS[norm]
+    known, (value, dual_value) = HARD[norm], NORMS[norm]
     wrong = known.W + 0.02 * RNG.normal(size=known.W.shape), known.duals + 0.05
     solution = judged(norm, known.constraints, *wrong)
     A, W, a = instances.matrices(known.constraints), np.asarray(solution.W), np.asarray(solution.duals)

@@ -11,7 +11,7 @@ from jaxattn import Problem, attention, svm
 from jaxattn.svm import Status
 from jaxattn.svm import constraints as cons
 from tests import instances
-from tests.instances import T, assert_close, n
+from tests.instances import T, assert_close, n, slow
 from tests.svm.problems import full
 
 NORMS = {"frobenius": svm.frobenius, "nuclear": svm.nuclear}
@@ -148,7 +148,7 @@ def test_the_share_is_the_best_one_and_never_negative():
     assert_close(lanes, jnp.stack([W_fin, best]))
 
 
-@pytest.mark.parametrize("norm", ["frobenius", pytest.param("nuclear", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("norm", ["frobenius", slow("nuclear")])
 def test_equations_that_are_written_twice_change_nothing(norm):
     # Input 2 has two equalities and one inequality: two more groups repeat it, one with all rows doubled.
     rows = full(multi_token(0))

@@ -8,6 +8,7 @@ from jaxattn import norms, svm
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.evidence import of_each, of_rank
 from jaxattn.svm.packing import packed
+from tests.instances import slow
 
 d, INF = 48, float("inf")
 TOKENS, QUERIES = np.random.default_rng(0).normal(size=(2, 3, d)), np.random.default_rng(1).normal(size=(2, d))
@@ -25,10 +26,7 @@ def of_one_row(p: float) -> float:
         ("nuclear", 2.0, "YES"),
         ("spectral", 2.0, "NO"),
         ("max", INF, "YES"),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in [("schatten_1.5", 2.0, "YES"), ("l1", 1.0, "YES"), ("l_3", 3.0, "YES")]
-        ),
+        *(slow(*case) for case in [("schatten_1.5", 2.0, "YES"), ("l1", 1.0, "YES"), ("l_3", 3.0, "YES")]),
     ],
 )
 def test_one_row_has_the_value_of_its_dual_norm(norm, p, unique):
@@ -38,7 +36,7 @@ def test_one_row_has_the_value_of_its_dual_norm(norm, p, unique):
     np.testing.assert_allclose(float(solution.primal), of_one_row(p), rtol=1e-8)
 
 
-@pytest.mark.parametrize("norm", ["nuclear", pytest.param("spectral", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("norm", ["nuclear", slow("spectral")])
 def test_a_few_rows_have_the_value_that_they_have_in_their_spans(norm):
     rows = svm.Constraints(jnp.asarray(TOKENS[:, :1] - TOKENS[:, 1:]), jnp.asarray(QUERIES))
     whole, reduced = svm.solve(rows, norm=norm), svm.solve(cons.reduce(rows).constraints, norm=norm)
@@ -47,9 +45,9 @@ def test_a_few_rows_have_the_value_that_they_have_in_their_spans(norm):
     assert svm.Unique(int(whole.unique)) is (svm.Unique.YES if norm == "nuclear" else svm.Unique.NO)
 
 
-@pytest.mark.parametrize("C", [None, pytest.param(0.7, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("targets", [pytest.param(None, marks=pytest.mark.slow), [1.0, -0.5, 0.0]])
-@pytest.mark.parametrize("norm", [svm.entrywise(INF), pytest.param(svm.entrywise(1.5), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("C", [None, slow(0.7)])
+@pytest.mark.parametrize("targets", [slow(None), [1.0, -0.5, 0.0]])
+@pytest.mark.parametrize("norm", [svm.entrywise(INF), slow(svm.entrywise(1.5))])
 def test_rows_of_one_query_have_the_value_of_rows_that_repeat_it(norm, targets, C):
     rng = np.random.default_rng(2)
     differences, z = rng.normal(size=(1, 3, 5)), rng.normal(size=(1, 5))

@@ -10,13 +10,14 @@ from jaxattn import svm
 from jaxattn.svm import Candidate, LowRank, Status
 from jaxattn.svm import constraints as cons
 from tests import instances
+from tests.instances import slow
 
 DRAWN = 4
 
 
 def full(posed: svm.Constraints) -> svm.Constraints:
     """The same rows in the shared shape with every kind written out, so that all problems share one program."""
-    of = cons.rows(posed)
+    of = jax.jit(cons.rows)(posed)
     shape = (instances.n, instances.T - 1, instances.d)
     free = [(0, most - found) for most, found in zip(shape, posed.differences.shape, strict=True)]
     sizes = (free, (free[0], free[2]), free[:2], free[:2], free[:2])
@@ -30,10 +31,10 @@ def single_row() -> svm.Constraints:
 
 def identity_or_ones() -> svm.Constraints:
     """`W_11, W_22 >= 1`: of norm 2 are the identity, which the path leads to, and matrices of rank 1."""
-    return svm.Constraints(jnp.eye(2)[:, None, :], jnp.eye(2))
+    return svm.Constraints(jnp.asarray(np.eye(2)[:, None, :]), jnp.asarray(np.eye(2)))
 
 
-def squeezed(least: float) -> svm.Constraints:
+def squeezed(least: float = 0.25) -> svm.Constraints:
     """`W_11, W_22 >= 1`, `|W_12| <= least`: if W has rank 1, `|W_21| >= 1 / least`; its norm is the sum of both."""
     e = np.eye(2)
     posed = svm.listed([e[:1], [e[1], e[0], -e[0]]], e)
@@ -51,31 +52,32 @@ def with_an_equality() -> svm.Constraints:
 
 # Norm of the best matrix of rank 1, and whether the convex bound reaches it.
 KNOWN = {
-    "a single row": (single_row(), 1 / 1.5, True),
-    "a face of solutions": (identity_or_ones(), 2.0, True),
-    "squeezed": (squeezed(0.25), 4.25, False),
-    "with an equality": (with_an_equality(), 2.5, False),
+    "a single row": (single_row, 1 / 1.5, True),
+    "a face of solutions": (identity_or_ones, 2.0, True),
+    "squeezed": (squeezed, 4.25, False),
+    "with an equality": (with_an_equality, 2.5, False),
 }
-PROBLEMS = (
-    [instances.lane(instances.constraints(DRAWN), i) for i in range(DRAWN)]
-    + [posed for posed, _, _ in KNOWN.values()]
-    + [make()[0] for make in instances.INFEASIBLE.values()]
-)
-
-
-# Rank 1 has solutions that are only stationary; each rank is one more program.
-@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.slow)])
-def solved(request):
-    batch = instances.stacked([full(one) for one in PROBLEMS])
-    solution = svm.solve_batch(batch, svm.nuclear_of_rank(request.param))
-    lost = {name: np.unique(np.nonzero(np.isnan(leaf))[0]) for name, leaf in solution._asdict().items()}
-    assert not any(map(len, lost.values())), (lost, solution.status)
-    return request.param, batch, solution
 
 
 @pytest.fixture(scope="module")
-def convex():
-    return svm.solve_batch(instances.stacked([full(one) for one in PROBLEMS]), "nuclear")
+def batch():
+    drawn = [instances.lane(instances.constraints(DRAWN), i) for i in range(DRAWN)]
+    infeasible = [make()[0] for make in instances.INFEASIBLE.values()]
+    return instances.stacked([full(one) for one in (*drawn, *(make() for make, _, _ in KNOWN.values()), *infeasible)])
+
+
+# Rank 1 has solutions that are only stationary; each rank is one more program.
+@pytest.fixture(scope="module", params=[1, slow(2)])
+def solved(request, batch):
+    solution = svm.solve_batch(batch, svm.nuclear_of_rank(request.param))
+    lost = {name: np.unique(np.nonzero(np.isnan(leaf))[0]) for name, leaf in solution._asdict().items()}
+    assert not any(map(len, lost.values())), (lost, solution.status)
+    return request.param, solution
+
+
+@pytest.fixture(scope="module")
+def convex(batch):
+    return svm.solve_batch(batch, "nuclear")
 
 
 def residual(posed: svm.Constraints, W: np.ndarray, m: int) -> float:
@@ -93,15 +95,15 @@ def residual(posed: svm.Constraints, W: np.ndarray, m: int) -> float:
 
 
 def test_every_problem_is_decided(solved):
-    m, _, solution = solved
+    m, solution = solved
     np.testing.assert_array_equal(solution.status[-2:], Status.INFEASIBLE)
     assert np.isin(solution.status[:-2], [Status.OPTIMAL, Status.STATIONARY]).all()
     if m == 1:
         assert (solution.status[:DRAWN] == Status.STATIONARY).any()
 
 
-def test_what_is_reported_is_feasible_of_that_rank_and_stationary(solved, convex):
-    m, batch, solution = solved
+def test_what_is_reported_is_feasible_of_that_rank_and_stationary(batch, solved, convex):
+    m, solution = solved
     for i in np.flatnonzero(solution.status != Status.INFEASIBLE):
         posed, W = instances.lane(batch, int(i)), solution.W[i]
         s = np.linalg.svd(W, compute_uv=False)
@@ -118,7 +120,7 @@ def test_what_is_reported_is_feasible_of_that_rank_and_stationary(solved, convex
 
 
 def test_a_convex_solution_of_that_rank_is_the_answer(solved, convex):
-    m, _, solution = solved
+    m, solution = solved
     s = np.linalg.svd(convex.W, compute_uv=False)
     small = (convex.status == Status.OPTIMAL) & (s[:, m] <= 1e-6 * s[:, 0])
     assert small.any()
@@ -128,7 +130,7 @@ def test_a_convex_solution_of_that_rank_is_the_answer(solved, convex):
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_the_known_optimum_of_rank_one_is_found(solved, name):
-    m, _, solution = solved
+    m, solution = solved
     _, value, reached = KNOWN[name]
     i = DRAWN + list(KNOWN).index(name)
     if m == 1:
@@ -138,8 +140,8 @@ def test_the_known_optimum_of_rank_one_is_found(solved, name):
         assert solution.status[i] == Status.OPTIMAL
 
 
-def test_nothing_is_believed_of_a_solver(solved):
-    m, batch, solution = solved
+def test_nothing_is_believed_of_a_solver(batch, solved):
+    m, solution = solved
     norm = svm.nuclear_of_rank(m)
 
     @jax.jit

@@ -12,7 +12,7 @@ from jaxattn import data, svm, tokens
 from jaxattn.svm import Status
 from jaxattn.svm.packing import packed
 from tests import instances
-from tests.instances import T, d, n
+from tests.instances import T, d, n, slow
 from tests.svm import problems
 
 ROWS = n * (T - 1)
@@ -28,9 +28,7 @@ def masked(counts: list[int], seed: int = 0) -> Any:
     return jax.tree.map(np.asarray, posed)
 
 
-@pytest.mark.parametrize(
-    "norm", ["frobenius", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nuclear", "spectral"))]
-)
+@pytest.mark.parametrize("norm", ["frobenius", *map(slow, ("nuclear", "spectral"))])
 def test_a_lane_does_not_depend_on_its_neighbours_in_any_bit(norm):
     few = masked([4, 4, 4, 3, 4])
     others = few._replace(
@@ -39,16 +37,12 @@ def test_a_lane_does_not_depend_on_its_neighbours_in_any_bit(norm):
     )
     one, other = svm.solve_batch(few, norm), svm.solve_batch(others, norm)
     np.testing.assert_array_equal(one.status[:2], Status.OPTIMAL)
-    for mine, same in zip(one, other, strict=True):
-        np.testing.assert_array_equal(mine[:2], same[:2])
+    jax.tree.map(lambda mine, same: np.testing.assert_array_equal(mine[:2], same[:2]), one, other)
     backwards = svm.solve_batch(jax.tree.map(lambda leaf: leaf[::-1], few), norm)
-    for mine, same in zip(one, backwards, strict=True):
-        np.testing.assert_array_equal(mine, same[::-1])
+    jax.tree.map(lambda mine, same: np.testing.assert_array_equal(mine, same[::-1]), one, backwards)
 
 
-@pytest.mark.parametrize(
-    "norm", ["frobenius", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nuclear", "spectral"))]
-)
+@pytest.mark.parametrize("norm", ["frobenius", *map(slow, ("nuclear", "spectral"))])
 def test_a_lane_is_what_solve_returns_for_it_but_for_rounding(norm):
     few = masked([4, 4, 4, 3, 4])
     lanes = svm.solve_batch(few, norm)

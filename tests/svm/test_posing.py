@@ -281,8 +281,7 @@ def test_att_solves_the_problem_with_these_tokens(norm):
     one = instances.problem()
     alpha = tokens.optimal(one)
     found = svm.att(np.asarray(one.X), np.asarray(one.Z), np.asarray(alpha), norm=norm)
-    for mine, theirs in zip(found, svm.solve(svm.token_constraints(one, alpha), norm), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    jax.tree.map(np.testing.assert_array_equal, found, svm.solve(svm.token_constraints(one, alpha), norm))
 
 
 def test_att_takes_lists():

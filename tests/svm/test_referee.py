@@ -16,13 +16,13 @@ from jaxattn import norms, svm
 from jaxattn.svm import ActiveSet, Candidate, Constraints, InteriorPoint, Status
 from jaxattn.svm.certificate import certify_lanes, tolerance_of
 from jaxattn.svm.rounding import dot, exactly
-from tests.instances import lane
+from tests.instances import lane, slow
 from tests.svm import referee
 
 SQUARED = norms.squared(norms.frobenius)
 # Problems of each kind, and in all: the lanes of one program, and of as few others as will do.
 EACH = 12
-DOUBLE, SINGLE = pytest.param(np.float64), pytest.param(np.float32, marks=pytest.mark.slow)
+DOUBLE, SINGLE = pytest.param(np.float64), slow(np.float32)
 
 
 def certifying(norm=norms.frobenius):
@@ -145,9 +145,7 @@ def test_a_shortfall_that_rounding_hides_is_a_violation():
 
 
 @pytest.mark.parametrize("C", [1e8, 1e12, 1e16, 1e300])
-@pytest.mark.parametrize(
-    "norm", [norms.frobenius, pytest.param(SQUARED, marks=pytest.mark.slow)], ids=["norm", "squared"]
-)
+@pytest.mark.parametrize("norm", [norms.frobenius, slow(SQUARED)], ids=["norm", "squared"])
 def test_a_price_is_paid_for_shortfalls_below_rounding(C, norm):
     # (0.6, 0.8) has length 1 and margin 1 up to rounding, for which a price of 1e16 is much.
     rows = listed([[0.6, 0.8], [0.1, 0.1]], [1, 0.1], penalty=C)

@@ -7,6 +7,7 @@ import pytest
 
 from jaxattn import svm
 from tests import instances
+from tests.instances import slow
 
 HARD = instances.lane(instances.constraints(4), 0)
 SOFT = svm.soft(HARD, 0.2)._replace(targets=jnp.linspace(0.5, 1.5, 9).reshape(3, 3))
@@ -21,7 +22,7 @@ QUICK = [(HARD, "frobenius"), (SOFT, "l_3")]
 SLOW = [(HARD, "nuclear"), (SOFT, "frobenius"), (SOFT, "nuclear"), (HARD, "l_1.5")]
 
 
-@pytest.mark.parametrize(("rows", "norm"), QUICK + [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW])
+@pytest.mark.parametrize(("rows", "norm"), QUICK + [slow(*case) for case in SLOW])
 def test_the_gradient_is_that_of_finite_differences(rows, norm):
     gradient = jax.grad(value)(rows, norm)
     rng = np.random.default_rng(0)

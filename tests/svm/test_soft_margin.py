@@ -9,14 +9,14 @@ import pytest
 from jaxattn import metrics, svm
 from jaxattn.svm import Cvxpy, Status
 from tests import instances
-from tests.instances import assert_close, single
+from tests.instances import assert_close, single, slow
 from tests.svm import problems
 from tests.svm.problems import full
 
 NORMS = {norm.name: norm for norm in (svm.frobenius, svm.nuclear, svm.squared(svm.frobenius), svm.squared(svm.nuclear))}
 # Each norm compiles for tens of seconds: one plain and one squared in the short run of the tests.
 SLOW = ("frobenius", "squared nuclear")
-PARAMS = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in NORMS]
+PARAMS = [slow(name) if name in SLOW else name for name in NORMS]
 COSTS, RISING, SEEDS, TARGETS = (0.05, 0.5, 5.0), (0.01, 0.5, 100.0), 4, (0.0, -1.0, 1e-13)
 DEGENERATE = ("parallel tokens", "parallel queries", "opposite tokens", "a token and its copy")
 
