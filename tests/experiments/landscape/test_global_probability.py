@@ -43,6 +43,7 @@ def run(weights, n, T, d, share, seeds=4000, unsaturated=0):
         settings | {"kept": seeds - unsaturated, "ambiguous": unsaturated},
         saturated=seed >= unsaturated,
         globally=seed < share * seeds,
+        margin=1.0,
     )
 
 
