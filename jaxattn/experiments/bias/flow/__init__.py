@@ -99,11 +99,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     arrays = {str(name): record[name].values for name in record.data_vars}
     kept = np.isin(record["seed"].values, run["seed"].values)
     optimal = batch.over_seeds(_selects_optimal(model), weights_of(arrays), of_arrays(arrays))
-    return run.drop_vars("unique").assign(
-        norm=np.array(["frobenius", "nuclear"], object),
-        cosine=run["cosine"].where(run["unique"] == svm.Unique.YES, 0.0),
-        optimal=(("seed",), optimal[kept].astype(float)),
-    )
+    cosine = run["cosine"].where(run["unique"] == svm.Unique.YES, 0.0)
+    run = run.drop_vars("unique").assign(cosine=cosine, optimal=(("seed",), optimal[kept].astype(float)))
+    # By the norms of the matrices whose diagonals these are.
+    return run.assign_coords(norm=np.array(["frobenius", "nuclear"], object))
 
 
 # One object per model, so that it compiles once.
