@@ -120,6 +120,8 @@ def test_a_record_is_measured_in_both_norms(tmp_path, weights, model):
     record = recorded(tmp_path, law, weights, rule, config, seeds=3, steps=400, snapshots=kept, **own)
     found = measure(record)
     assert {name: found[name].dims for name in found} == {name: array.dims for name, array in run({}).items()}
+    assert list(found["norm"].values) == ["frobenius", "nuclear"]
+    assert all(np.isfinite(array).all() for array in found.values())
     if weights is laws.diagonal:
         W = record["K_snapshots"].values[:, -1] * record["Q_snapshots"].values[:, -1]
         np.testing.assert_allclose(found["size"][:, -1], np.linalg.norm(W, axis=(1, 2)))
