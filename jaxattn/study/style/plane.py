@@ -33,6 +33,10 @@ def plane(
 
     A path of `W(k) z_i` is scaled by its own largest length to the panel, since only its direction is compared. Rays
     are the directions `W_svm z_i`. At marked snapshots there is a dot on every path, named on the first one.
+
+    Example:
+        >>> axes = Figure().subplots()
+        >>> plots.plane(axes, np.eye(2)[None], np.array([0]), np.ones((1, 5, 2)))
     """
     reach = 1.25 * float(np.abs(X).max())
     for i, look in zip(range(len(X)), cycle(_INPUTS), strict=False):
