@@ -56,8 +56,8 @@ class Kkt(NamedTuple):
 def kkt(run: descent.Run, problems: Problem, norm: str | Norm = "frobenius", key: Any = None) -> Kkt:
     """Measure how far a batch of runs is from KKT points in a norm of W, or of K and of Q.
 
-    The run is that of `descent.train_batch` with `models.plain`, with snapshots, and the norm that in which its rule is
-    steepest descent. The key is as for `bias.rank`.
+    The run is the result of `descent.train_batch` with `models.plain` and snapshots. The norm is the one in which its
+    rule is steepest descent. The key is as for `bias.rank`.
 
     Raises:
         ValueError: a run of another model or without its rule, with zero or infinite weights, or one that does not fit
