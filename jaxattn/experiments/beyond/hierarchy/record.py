@@ -107,9 +107,12 @@ def _training_by(
         logits, _ = model.logits(parameters, drawn.sequences, attend)
         return log_loss(logits, drawn.targets, jnp.broadcast_to(counts, drawn.targets.shape))
 
-    def slope(parameters: Parameters, drawn: Batch, step: Int[Array, ""]) -> Parameters:
-        """Return the gradient of the logarithm of the loss, each part times its rate."""
-        return model.rates.applied(jax.grad(loss)(parameters, drawn), step)
+    def mean_loss(parameters: Parameters, drawn: Batch) -> Float[Array, ""]:
+        return jnp.exp(loss(parameters, drawn))
+
+    def slope(parameters: Parameters, drawn: Batch, step: Int[Array, ""], of: Callable[..., Any] = loss) -> Parameters:
+        """Return a gradient, each part times its rate."""
+        return model.rates.applied(jax.grad(of)(parameters, drawn), step)
 
     def trained(data_words: Array, weights_words: Array) -> dict[str, Array]:
         key = jax.random.wrap_key_data(data_words)
@@ -119,9 +122,8 @@ def _training_by(
         def one_step(k: Int[Array, ""], now: Any) -> Any:
             parameters, state = now
             drawn = law(key, k + 1)
-            gradient: Any = slope(parameters, drawn, k)
-            if not in_logs:
-                gradient = jax.tree.map(lambda part: part * jnp.exp(loss(parameters, drawn)), gradient)
+            # Multiplying the gradient of the logarithm by the loss would compute the loss again for every entry.
+            gradient: Any = slope(parameters, drawn, k, loss if in_logs else mean_loss)
             updates, state = optimizer.update(gradient, state, parameters)
             return optax.apply_updates(parameters, updates), state
 
