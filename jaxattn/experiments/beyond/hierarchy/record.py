@@ -24,6 +24,9 @@ from jaxattn.records import Record
 from jaxattn.study.settings.recording import keys
 from jaxattn.study.settings.schedule import Schedule
 
+# The seeds of one program. Products of matrices take equally long for any number of seeds, so that as few as these keep
+# all cores busy.
+_LANES = 10
 # The axes of every array of a record, after the seed axis.
 _DIMS = {
     "data_key": ("key_word",),
@@ -78,12 +81,16 @@ class Decoders:
 
     def one_seed(self, seed: Any, root: Any) -> dict[str, Any]:
         """Name the arrays of one seed; only their shapes are used."""
-        return self._training()(*keys(seed, root))
+        words = keys(seed, root)
+        return self._training()(*words, _drawing(self.model)(words[1]))
 
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
         """Draw and train the decoders of some seeds."""
         words = batch.over_seeds(keys, seeds, shared=(root,))
-        found = batch.over_seeds(self._training(), *words, of=self.seeds, effort=effort.FULL)
+        # Drawing them calls LAPACK, and programs that do so cannot run side by side.
+        drawn = batch.over_seeds(_drawing(self.model), words[1])
+        width = min(_LANES, self.seeds)
+        found = batch.over_seeds(self._training(), *words, drawn, width=width, effort=effort.FULL)
         return {name: np.asarray(array) for name, array in found.items()}
 
     def outcome(self, record: Record) -> dict[str, int]:
@@ -93,6 +100,12 @@ class Decoders:
 
     def _training(self) -> Callable[..., dict[str, Array]]:
         return _training_by(self.law, self.model, self.optimizer, self.steps, self.snapshots(self.steps))
+
+
+@lru_cache(maxsize=16)
+def _drawing(model: Decoder) -> Callable[[Array], Parameters]:
+    """Return the drawing of the first parameters as a function of a key's words; one object per decoder."""
+    return lambda words: model.initial(jax.random.wrap_key_data(words))
 
 
 @lru_cache(maxsize=16)
@@ -114,9 +127,8 @@ def _training_by(
         """Return a gradient, each part times its rate."""
         return model.rates.applied(jax.grad(of)(parameters, drawn), step)
 
-    def trained(data_words: Array, weights_words: Array) -> dict[str, Array]:
+    def trained(data_words: Array, weights_words: Array, parameters: Parameters) -> dict[str, Array]:
         key = jax.random.wrap_key_data(data_words)
-        parameters = model.initial(jax.random.wrap_key_data(weights_words))
         measured = law(key, 0)
 
         def one_step(k: Int[Array, ""], now: Any) -> Any:
