@@ -31,9 +31,8 @@ class Study:
     departs: str = ""
     place: int = 0
     published: bool = False
-    # Runs by name; of any type, so that `study.making` can say what it expected.
-    runs: Any = None
-    small: Any = None
+    runs: dict[str, Any] | None = None
+    small: dict[str, Any] | None = None
     name: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     experiment: str | None = None
