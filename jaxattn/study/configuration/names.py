@@ -55,12 +55,20 @@ def described(name: str) -> DictConfig:
     """Return the part `study` of an experiment's file, which is only read: composing it takes a tenth of a second."""
     file = _files("experiment")[name]
     try:
-        return cast(DictConfig, OmegaConf.merge(OmegaConf.structured(schema.Study), _content(file)["study"]))
+        return cast(DictConfig, OmegaConf.merge(OmegaConf.structured(schema.Study), _study(file)))
     except (OmegaConfBaseException, LookupError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise UsageError(
             f"{file}: expected a part study that describes an experiment, found another ({reason})"
         ) from error
+
+
+def _study(file: Path) -> Any:
+    study = _content(file)["study"]
+    # OmegaConf's own error names neither the key nor the value.
+    if OmegaConf.is_dict(study) and OmegaConf.is_list(study.get("runs")):
+        raise ValueError(f"study.runs is {study.runs}, not settings by name such as {{W: {{seeds: 8}}}}")
+    return study
 
 
 def sources(name: str) -> str:
