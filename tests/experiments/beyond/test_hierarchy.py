@@ -194,6 +194,15 @@ def test_the_ratio_is_that_of_the_selected_tokens_on_what_the_head_reads():
     assert (found["cone"] < found["nearest"]).all()
 
 
+def test_inputs_that_stand_still_are_measured_as_those_that_hardly_move():
+    record = recorded()
+    moved = record.copy(deep=True)
+    moved["read"][:, -2] *= 1 + 1e-9
+    fixed, moving = measure(record), measure(moved)
+    for name in ("ratio", "first", "cone", "nearest"):
+        np.testing.assert_allclose(moving[name], fixed[name], rtol=1e-5)
+
+
 def test_of_the_first_seed_is_kept_what_a_picture_shows():
     record = recorded()
     found = measure(record)

@@ -117,7 +117,10 @@ def _of_head(
     read, W = arrays["read"][:, :, layer], arrays["W"][:, :, layer, head]
     posed = jax.tree.map(np.asarray, batch.over_seeds(pose, read, W, arrays["sources"]))
     seeds, k = posed.margin.shape
-    flat = jax.tree.map(lambda leaf: leaf.reshape(seeds * k, *leaf.shape[2:]), (posed.constraints, posed.W))
+    # Inputs that are not trained pose the same problem at every snapshot.
+    problems = 1 if all(np.all(leaf == leaf[:, :1]) for leaf in jax.tree.leaves(posed.constraints)) else k
+    different = _flat(jax.tree.map(lambda leaf: leaf[:, :problems], posed.constraints))
+    constraints, W = _flat((posed.constraints, posed.W))
     # Behind the late snapshots is that of the first final selections.
     along = jax.tree.map(lambda leaf: leaf[:, :-1], (posed.constraints, posed.W))
     measured = {"size": np.linalg.norm(along[1], axis=(2, 3)), "margin": posed.margin[:, :-1]}
@@ -125,17 +128,23 @@ def _of_head(
     by_norm, statuses, optima = [], [], {}
     key = jax.random.fold_in(jax.random.wrap_key_data(arrays["weights_key"][0]), layer * 100 + head)
     for norm in NORMS:
-        solution = svm.solve_batch(flat[0], norm=norm)
-        ratio = nulls.held(flat[0], flat[1][:, None], norms.named(norm), solution).reshape(seeds, k)
-        solution = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(seeds, k, *leaf.shape[1:]), solution)
+        solved = svm.solve_batch(different, norm=norm)
+        solution = jax.tree.map(lambda leaf: np.repeat(leaf, k // problems, axis=0), solved)
+        ratio = nulls.held(constraints, W[:, None], norms.named(norm), solution).reshape(seeds, k)
+        solution = jax.tree.map(lambda leaf: leaf.reshape(seeds, k, *leaf.shape[1:]), solution)
         optima[norm] = jax.tree.map(lambda leaf: leaf[:, :-1], solution)
         rows, at_end, optimum = jax.tree.map(lambda leaf: leaf[:, -1], (*along, optima[norm]))
         null = _null(rows, at_end, optimum, norm, arrays["start"][:, layer, head], key)
         by_norm.append({"ratio": ratio[:, :-1], "first": ratio[:, -1]} | null)
         statuses.append(solution.status.max(axis=1))
     measured |= {name: np.stack([one[name] for one in by_norm], axis=1) for name in by_norm[0]}
-    problems = single.Problems(read[:, late], along[1], along[0], optima["nuclear"], posed.selected)
-    return measured, np.max(statuses, axis=0), problems
+    nuclear = single.Problems(read[:, late], along[1], along[0], optima["nuclear"], posed.selected)
+    return measured, np.max(statuses, axis=0), nuclear
+
+
+def _flat(arrays: Any) -> Any:
+    """Return arrays with the axes of seeds and snapshots as one."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), arrays)
 
 
 def _null(
