@@ -21,7 +21,7 @@ from jaxattn.records import locks
 from jaxattn.study import claims, fingerprints, runs
 from jaxattn.study.claims import Claim, Datasets, Judgement
 from jaxattn.study.configuration import composition
-from jaxattn.study.configuration.names import is_group, sources
+from jaxattn.study.configuration.names import is_group, not_by_name, sources
 from jaxattn.study.events import Report, Stage, Staged, unheard
 from jaxattn.study.kept import kept
 from jaxattn.study.measuring import comparison
@@ -58,7 +58,7 @@ def _composed(name: str, overrides: Sequence[str], sources: str) -> bytes:
     study = composed[()].study
     sweeps = (study.small if composed[()].size == "small" else None) or study.runs
     if not (OmegaConf.is_dict(sweeps) and sweeps and all(map(OmegaConf.is_dict, sweeps.values()))):
-        raise UsageError(f"{name}: expected runs by name as study.runs, such as {{W: {{seeds: 8}}}}, found {sweeps}")
+        raise not_by_name(name, sweeps)
     configs = []
     for template, settings in sweeps.items():
         choices = {key: value if OmegaConf.is_list(value) else [value] for key, value in settings.items()}

@@ -15,7 +15,7 @@ FILES = [
     ("experiment/mine.yaml", f"{_STUDY}seeds: many", "train experiment=mine", "In 'experiment/mine': .*'many'"),
     ("experiment/mine.yaml", f"{_STUDY}nope: 3", "figures mine", "In 'experiment/mine': .* Key 'nope' not in"),
     ("experiment/mine.yaml", _MEASURED, "figures mine", r"mine: expected runs by name as study\.runs.*, found None"),
-    ("experiment/mine.yaml", f"{_MEASURED}  runs: [1]", "figures mine", r"study\.runs is \[1\], not settings by name"),
+    ("experiment/mine.yaml", f"{_MEASURED}  runs: [1]", "figures mine", r"mine: expected runs by name .*, found \[1\]"),
     ("experiment/mine.yaml", f"{_MEASURED}  runs: {{a: 1}}", "figures mine", "mine: expected runs by name .*, found"),
     (
         "experiment/mine.yaml",

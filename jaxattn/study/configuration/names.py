@@ -55,7 +55,7 @@ def described(name: str) -> DictConfig:
     """Return the part `study` of an experiment's file, which is only read: composing it takes a tenth of a second."""
     file = _files("experiment")[name]
     try:
-        return cast(DictConfig, OmegaConf.merge(OmegaConf.structured(schema.Study), _study(file)))
+        return cast(DictConfig, OmegaConf.merge(OmegaConf.structured(schema.Study), _study(name, file)))
     except (OmegaConfBaseException, LookupError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise UsageError(
@@ -63,12 +63,18 @@ def described(name: str) -> DictConfig:
         ) from error
 
 
-def _study(file: Path) -> Any:
+def _study(name: str, file: Path) -> Any:
     study = _content(file)["study"]
     # OmegaConf's own error names neither the key nor the value.
-    if OmegaConf.is_dict(study) and OmegaConf.is_list(study.get("runs")):
-        raise ValueError(f"study.runs is {study.runs}, not settings by name such as {{W: {{seeds: 8}}}}")
+    if OmegaConf.is_dict(study):
+        for runs in filter(OmegaConf.is_list, (study.get("runs"), study.get("small"))):
+            raise not_by_name(name, runs)
     return study
+
+
+def not_by_name(name: str, runs: Any) -> UsageError:
+    """Return the error of an experiment whose runs are no settings by name."""
+    return UsageError(f"{name}: expected runs by name as study.runs, such as {{W: {{seeds: 8}}}}, found {runs}")
 
 
 def sources(name: str) -> str:

@@ -24,8 +24,8 @@ from jaxattn.records import Record
 from jaxattn.study.settings.recording import keys
 from jaxattn.study.settings.schedule import Schedule
 
-# The seeds of one program. Products of matrices take equally long for any number of seeds, so that as few as these keep
-# all cores busy.
+# The seeds of one program. A step of one seed takes equally long for any number of seeds, so programs are small enough
+# to keep all cores busy.
 _LANES = 10
 # The axes of every array of a record, after the seed axis.
 _DIMS = {
@@ -87,7 +87,7 @@ class Decoders:
     def block(self, seeds: np.ndarray, root: np.ndarray) -> dict[str, Any]:
         """Draw and train the decoders of some seeds."""
         words = batch.over_seeds(keys, seeds, shared=(root,))
-        # Drawing them calls LAPACK, and programs that do so cannot run side by side.
+        # The first parameters need LAPACK, and programs that call it cannot run side by side.
         drawn = batch.over_seeds(_drawing(self.model), words[1])
         width = min(_LANES, self.seeds)
         found = batch.over_seeds(self._training(), *words, drawn, width=width, effort=effort.FULL)
