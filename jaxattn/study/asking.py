@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Sequence
@@ -117,21 +118,29 @@ def with_defaults(overrides: Sequence[str]) -> list[str]:
     return [*(f"{key}={value}" for key, value in DEFAULTS.items() if key not in given), *overrides]
 
 
-def checked(arguments: Sequence[str], tried: list[Any] | None = None, named: str = "") -> Question:
-    """Return what a command line asks, before anything is trained.
+def checked(combinations: Sequence[Sequence[str]], names: Sequence[str] = ("",)) -> list[Question]:
+    """Return what each combination of a sweep asks, before anything is trained; a single line is a sweep of one.
 
-    Heads whose numbers are finite are added to `tried`; an error of the setting begins with `named`. UsageError: a
-    mistake, a setting whose record cannot be ranked, or snapshots that show no trend. ValueError: norms that cannot.
+    An error of a combination's setting begins with its name. UsageError: a mistake, a setting whose record cannot be
+    ranked, or snapshots that show no trend. ValueError: norms that cannot.
     """
-    if options := [argument for argument in arguments if argument.startswith("-")]:
-        raise UsageError(
-            f"{options[0]}: expected key=value, such as seeds=100; the only option of `jaxattn which` is --multirun"
-        )
-    if hydras := [argument for argument in arguments if key_of(argument).startswith("hydra")]:
-        raise UsageError(f"{hydras[0]}: expected none of Hydra's own settings, which `jaxattn train` takes, found one")
-    if solver := [argument for argument in arguments if key_of(argument).partition(".")[0] == "svm"]:
-        raise UsageError(f"{solver[0]}: expected none, since each norm has its own certified solver, found one")
-    config = composition.compose(with_defaults(arguments))
+    for argument in dict.fromkeys(itertools.chain(*combinations)):
+        if argument.startswith("-"):
+            raise UsageError(
+                f"{argument}: expected key=value, such as seeds=100; the only option of `jaxattn which` is --multirun"
+            )
+        key = key_of(argument)
+        if key.startswith("hydra"):
+            raise UsageError(
+                f"{argument}: expected none of Hydra's own settings, which `jaxattn train` takes, found one"
+            )
+        if key.partition(".")[0] == "svm":
+            raise UsageError(f"{argument}: expected none, since each norm has its own certified solver, found one")
+    configs, tried = composition.composed([*map(with_defaults, combinations)]), list[Any]()
+    return [_question(config, tried, named) for config, named in zip(configs, names, strict=True)]
+
+
+def _question(config: DictConfig, tried: list[Any], name: str) -> Question:
     norms = norms_of(config)
     rankings.named(norms)
     setting = composition.setting_of(config)
@@ -149,7 +158,7 @@ def checked(arguments: Sequence[str], tried: list[Any] | None = None, named: str
             f"snapshots: expected {limits.LEAST} in the last decade of steps, to tell where ratios end, found {recent} "
             f"among {shown}; snapshots=logarithmically has them"
         )
-    composition.check_setting(config, setting, [] if tried is None else tried, named)
+    composition.check_setting(config, setting, tried, name)
     records.check_folder(Path(config.runs))
     with page.with_own(config.style):
         pass  # A mistake in it is found at once.

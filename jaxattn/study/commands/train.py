@@ -101,8 +101,7 @@ def main(arguments: list[str]) -> None:
     if failed:
         raise failed[0]
     if is_sweep and not told:
-        for combination in composition.expand(own):
-            trained = composition.compose(combination)
+        for trained in composition.composed(composition.expand(own)):
             _tell(trained, runs.record_path(trained))
 
 

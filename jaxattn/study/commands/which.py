@@ -102,7 +102,7 @@ def main(arguments: list[str]) -> None:
 
 def of_one(words: Sequence[str]) -> None:
     """Answer for one setting."""
-    asked = checked(words)
+    (asked,) = checked([words])
     answer = asked.answer()
     record = asked.train(asked.folder.name)
     ranking, stopped = answer or asked.rank(record)
@@ -121,11 +121,8 @@ def of_sweep(words: Sequence[str]) -> None:
     settings = composition.varied(combinations)
     if not settings[0]:
         raise UsageError("--multirun: expected several values for a key, such as optimizer.step=0.01,0.1, found one")
-    tried: list[Any] = []
-    asked = [
-        checked(line, tried, f"{' '.join(f'{key}={value}' for key, value in setting.items())}: ")
-        for line, setting in zip(combinations, settings, strict=True)
-    ]
+    named = [f"{' '.join(f'{key}={value}' for key, value in setting.items())}: " for setting in settings]
+    asked = checked(combinations, named)
     answers = [one.answer() for one in asked]
     names = itertools.chain.from_iterable(rankings.named(one.norms)[0] for one in asked)
     table, found = Table(settings, list(names)), list[Point]()

@@ -9,7 +9,7 @@ import itertools
 import json
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -18,6 +18,7 @@ import jax
 import yaml
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -29,7 +30,16 @@ from jaxattn.records import RecordError
 from jaxattn.study.configuration import schema
 from jaxattn.study.configuration.heads import check_fields, check_numbers, check_output
 from jaxattn.study.configuration.keys import forced, settled
-from jaxattn.study.configuration.names import described, experiments, folders, key_of, listing, named, not_yaml
+from jaxattn.study.configuration.names import (
+    described,
+    experiments,
+    folders,
+    is_group,
+    key_of,
+    listing,
+    named,
+    not_yaml,
+)
 from jaxattn.study.configuration.values import check_size, check_value, own_words, parsed
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.settings import recording
@@ -69,13 +79,7 @@ def compose(overrides: Sequence[str]) -> DictConfig:
     UsageError: an unknown key or name (the known ones are listed), an argument that a target does not accept, several
     values for one key, or a value of the wrong type.
     """
-    for override in parsed(list(overrides)):
-        if override.is_sweep_override():
-            raise UsageError(
-                f"{override.input_line}: expected one value, found several; `jaxattn train --multirun` trains each of "
-                f"them, `jaxattn which --multirun` ranks them (a list is {override.get_key_element()}=[...])"
-            )
-        check_value(override)
+    _check_values(overrides)
     with hydra.initialize_config_dir(str(folders()[-1]), version_base="1.3"):
         try:
             config = settled(hydra.compose("config", forced(overrides)), overrides)
@@ -85,6 +89,22 @@ def compose(overrides: Sequence[str]) -> DictConfig:
         except (HydraException, OmegaConfBaseException, ValueError) as error:
             raise UsageError(own_words(error) + listing(overrides)) from error
     return config
+
+
+def _check_values(overrides: Iterable[str]) -> None:
+    for line in overrides:
+        override = _override(line)
+        if override.is_sweep_override():
+            raise UsageError(
+                f"{override.input_line}: expected one value, found several; `jaxattn train --multirun` trains each of "
+                f"them, `jaxattn which --multirun` ranks them (a list is {override.get_key_element()}=[...])"
+            )
+        check_value(override)
+
+
+@functools.lru_cache(maxsize=1024)
+def _override(line: str) -> Override:
+    return parsed([line])[0]
 
 
 def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
@@ -97,6 +117,35 @@ def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
     except OmegaConfBaseException as error:
         raise UsageError(own_words(error)) from error
     return changed
+
+
+def composed(combinations: Sequence[Sequence[str]]) -> Iterator[DictConfig]:
+    """Yield what `compose` returns for each combination of a sweep, composed once per choice of groups.
+
+    UsageError: as from `compose`; a value of the wrong type is found before anything is composed.
+    """
+    _check_values(dict.fromkeys(itertools.chain.from_iterable(combinations)))
+    configs: dict[tuple[str, ...], DictConfig] = {}
+    for combination in combinations:
+        values = _plain_values(combination)
+        rest = tuple(override for override in combination if key_of(override) not in values)
+        if rest not in configs:
+            # Compose with the values, so that all keys are checked.
+            configs[rest] = compose(combination)
+        yield with_values(configs[rest], values)
+
+
+def _plain_values(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the overrides that only set a number, text or list at a key, and set each key once."""
+    values: dict[str, Any] = {}
+    keys = [key_of(override) for override in overrides]
+    for line, key in zip(overrides, keys, strict=True):
+        if not line.startswith(f"{key}=") or keys.count(key) > 1 or "@" in key or key.endswith("_") or is_group(key):
+            continue
+        if isinstance(value := _override(line).value(), int | float | str | list):
+            values[key] = value
+    # The result for a key inside another one would depend on the order.
+    return {key: value for key, value in values.items() if not any(other.startswith(f"{key}.") for other in keys)}
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:
@@ -124,8 +173,8 @@ def varied(combinations: Sequence[Sequence[str]]) -> list[dict[str, str]]:
 def check(overrides: Sequence[str]) -> None:
     """Compose and trace all combinations of a sweep before the first of them runs."""
     tried: list[Any] = []
-    for combination in expand(overrides):
-        config = compose(combination)
+    combinations = expand(overrides)
+    for combination, config in zip(combinations, composed(combinations), strict=True):
         check_setting(config, setting_of(config), tried, f"{' '.join(combination)}: ")
 
 

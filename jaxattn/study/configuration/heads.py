@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxattn import attention, checks
 from jaxattn.data import Spheres
+from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.settings import recording
@@ -79,7 +80,7 @@ def check_numbers(setting: Any) -> None:
         return jax.vmap(jax.value_and_grad(setting.head), in_axes=(0, None))(outputs, problem.v)
 
     seeds = min(_TRIED, setting.seeds)
-    values, slopes = jax.tree.map(np.asarray, jax.jit(jax.vmap(read))(jnp.arange(seeds)))
+    values, slopes = batch.over_seeds(read, np.arange(seeds))
     for what, numbers in (("", values), (" as its slope", slopes.reshape(*values.shape, -1).sum(axis=-1))):
         wrong = ~np.isfinite(numbers)
         if wrong.any(axis=1).all():

@@ -30,7 +30,7 @@ def test_a_sweep_is_composed_once_a_choice_of_groups_to_the_same_runs(monkeypatc
     expected = [composition.compose(one) for one in combinations]
     counted, compose = [], composition.compose
     monkeypatch.setattr(composition, "compose", lambda one: counted.append(one) or compose(one))
-    configs = gather._configurations(combinations)
+    configs = [*composition.composed(combinations)]
     assert len(counted) == 2
     assert [runs.folder(one) for one in configs] == [runs.folder(one) for one in expected]
     assert configs == expected
@@ -38,7 +38,7 @@ def test_a_sweep_is_composed_once_a_choice_of_groups_to_the_same_runs(monkeypatc
 
 def test_a_list_and_a_key_that_is_given_twice_are_composed_as_hydra_does():
     combinations = composition.expand(["experiment=feasibility", "data.d=[2],[2,3]", "seeds=2", "seeds=3"])
-    configs = gather._configurations(combinations)
+    configs = [*composition.composed(combinations)]
     assert [list(one.data.d) for one in configs] == [[2], [2, 3]]
     assert [one.seeds for one in configs] == [3, 3]
     assert configs == [composition.compose(one) for one in combinations]

@@ -71,7 +71,7 @@ def test_what_a_user_put_in_the_place_of_a_figure_stays(tmp_path, capsys):
 
 
 def test_what_stands_in_the_place_of_the_ranking_is_refused_before_any_work(tmp_path, capsys, monkeypatch):
-    place = asking.checked([*TINY, f"runs={tmp_path}"]).path
+    place = asking.checked([[*TINY, f"runs={tmp_path}"]])[0].path
     place.mkdir(parents=True)
     (place / "notes.txt").write_text("of years")
     monkeypatch.setattr(recording, "run", None)
@@ -110,7 +110,7 @@ def test_the_defaults_hold_where_the_line_says_nothing():
 
 
 def test_an_experiment_that_trains_on_problems_is_taken_with_its_own_settings(tmp_path):
-    asked = asking.checked(["experiment=rate", f"runs={tmp_path}"])
+    (asked,) = asking.checked([["experiment=rate", f"runs={tmp_path}"]])
     assert asked.folder == runs.folder(composition.compose(["experiment=rate", f"runs={tmp_path}"]))
 
 
