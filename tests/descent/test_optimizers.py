@@ -110,7 +110,7 @@ def test_every_configuration_is_an_optimizer():
 @pytest.mark.parametrize("name", [name if name == "adam" else slow(name) for name in NEVER_STALL])
 def test_the_command_line_takes_it(name):
     # As `jaxattn train` does before it trains: composed, traced, and its blindness to the scale tried out.
-    composition.check([f"optimizer={name}", "weights=factored", "data.n=3", "data.T=4", "data.d=5", "steps=20"])
+    composition.check([[f"optimizer={name}", "weights=factored", "data.n=3", "data.T=4", "data.d=5", "steps=20"]])
 
 
 def moves(optimizer: Any, gradients, start=None):

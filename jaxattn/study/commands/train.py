@@ -68,10 +68,9 @@ def main(arguments: list[str]) -> None:
     is_sweep = bool({"--multirun", "-m"} & set(arguments))
     _check_launcher(arguments, is_sweep)
     own = [argument for argument in arguments if not argument.lstrip("+~").startswith(("-", "hydra"))]
-    if not is_sweep:
-        # Raises an error if a key has several values without --multirun.
-        composition.compose(own)
-    composition.check(own)
+    # Without --multirun a key with several values is an error.
+    combinations = composition.expand(own) if is_sweep else [own]
+    composition.check(combinations)
     # Otherwise Hydra prints an error's traceback; passed on, the error ends in one message.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     # Hydra reads sys.argv, and accepts no option after a key.
@@ -101,7 +100,7 @@ def main(arguments: list[str]) -> None:
     if failed:
         raise failed[0]
     if is_sweep and not told:
-        for trained in composition.composed(composition.expand(own)):
+        for trained in composition.composed(combinations):
             _tell(trained, runs.record_path(trained))
 
 

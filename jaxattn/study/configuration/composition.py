@@ -170,10 +170,9 @@ def varied(combinations: Sequence[Sequence[str]]) -> list[dict[str, str]]:
     return [{key: values[key] for key in keys} for values in written]
 
 
-def check(overrides: Sequence[str]) -> None:
+def check(combinations: Sequence[Sequence[str]]) -> None:
     """Compose and trace all combinations of a sweep before the first of them runs."""
     tried: list[Any] = []
-    combinations = expand(overrides)
     for combination, config in zip(combinations, composed(combinations), strict=True):
         check_setting(config, setting_of(config), tried, f"{' '.join(combination)}: ")
 
