@@ -1,7 +1,6 @@
 """Rotary decoders, patches, sentences and Muon; and synthetic measurements of all runs."""
 
 from functools import cache, partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp

@@ -3,13 +3,13 @@
 import jax
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import data, descent, initial, models
 from jaxattn.experiments.local.losses import EXPERIMENT
 from jaxattn.experiments.local.losses.tails import heavy_tail
 from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import schedule
+from tests.experiments.synthetic import synthetic
 from tests.recorded import recorded
 
 SEEDS, STEPS = 100, np.array([500, 1000, 2000])
@@ -28,14 +28,12 @@ def run(near, falling):
     """A run of which so many seeds end near the Frobenius solution; distances fall by a factor between snapshots."""
     ends = np.where(np.arange(SEEDS) < near, 1e-3, 0.1) * np.resize([0.9, 1.1], SEEDS)
     off = np.stack([ends, np.full(SEEDS, 0.15)], axis=1)[..., None] * falling ** np.array([2.0, 1.0, 0.0])
-    path = np.ones((SEEDS, 1, 2, 2)) * STEPS[:, None, None]
-    return xarray.Dataset(
-        {
-            "off": (("seed", "norm", "snapshot"), np.minimum(off, 1.0)),
-            "path": (("seed", "snapshot", "input", "feature"), path),
-        },
+    return synthetic(
+        SEEDS,
+        {"steps": 2000},
         {"norm": np.array(["frobenius", "nuclear"], object), "snapshot": STEPS},
-        {"steps": 2000, "attempted": SEEDS, "kept": SEEDS, "diverged": 0},
+        off=(("seed", "norm", "snapshot"), np.minimum(off, 1.0)),
+        path=(("seed", "snapshot", "input", "feature"), np.ones((SEEDS, 1, 2, 2)) * STEPS[:, None, None]),
     )
 
 

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import xarray
 
 from jaxattn import attention, descent, losses, metrics, svm, tokens
 from jaxattn.experiments.rates import merging
@@ -18,6 +17,7 @@ from jaxattn.experiments.rates.ngd_global.record import Rates, Starts
 from jaxattn.experiments.rates.polyak import log_excess, polyak
 from jaxattn.study.settings import recording
 from jaxattn.study.settings.schedule import Evenly, Logarithmically, never
+from tests.experiments.synthetic import synthetic
 from tests.recorded import written
 
 VERDICTS = {
@@ -58,17 +58,15 @@ def run(optimizer, power=-2.0, arrived=(1.0,) * 4, d=128, step=1.0):
     off = np.minimum(STEPS ** exponents[:, :, None], 0.5)
     path = np.broadcast_to(STEPS.astype(float) ** (0.5 if optimizer == "gd" else 1.0), off.shape)
     dims = ("seed", "start", "snapshot")
-    return xarray.Dataset(
-        {
-            "off": (dims, off),
-            "log_rest": (dims, np.where(exponents[:, :, None] < 0, -path, -1e-3) * spread[:, :, None]),
-            "path": (dims, path.copy()),
-            "selects": (dims[:2], off[:, :, -1] < 0.1),
-            "overflowed": (dims[:2], np.zeros((100, 4), bool)),
-        },
-        {"seed": np.arange(100), "start": np.array(Starts.NAMES, object), "snapshot": STEPS},
-        {"optimizer": optimizer, "optimizer.step_size": step, "data.n": 4, "data.T": 4, "data.d": d, "steps": 10_000}
-        | {"attempted": 100, "kept": 100, "infeasible": 0, "unsolved": 0},
+    return synthetic(
+        100,
+        {"optimizer": optimizer, "optimizer.step_size": step, "data.n": 4, "data.T": 4, "data.d": d, "steps": 10_000},
+        {"start": np.array(Starts.NAMES, object), "snapshot": STEPS},
+        off=(dims, off),
+        log_rest=(dims, np.where(exponents[:, :, None] < 0, -path, -1e-3) * spread[:, :, None]),
+        path=(dims, path.copy()),
+        selects=(dims[:2], off[:, :, -1] < 0.1),
+        overflowed=(dims[:2], np.zeros((100, 4), bool)),
     )
 
 

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import data, language
 from jaxattn.experiments.smoothness import bends
@@ -14,6 +13,7 @@ from jaxattn.experiments.smoothness.softmax_vs_linear import CLAIMS, best, summa
 from jaxattn.experiments.smoothness.softmax_vs_linear.measure import ATTENTIONS, LINEAR, LOSSES, SCALES, STEPS, measure
 from jaxattn.study.claims.criteria import Number, above
 from jaxattn.study.settings import texts
+from tests.experiments.synthetic import synthetic
 from tests.recorded import written
 
 CORRECTED = ("logistic", "squared", "curvature-logistic", "curvature-squared")
@@ -34,28 +34,19 @@ def measured(exceptions=10, forked=10):
     softmax = 1.02 ** np.linspace(-1, 1, 30)[:, None, None] * mean * np.where(SCALES >= 2, 9.0, 4.0)[:, None]
     factor = np.full(shape, 3.0)
     factor[:exceptions, -1] = 0.5
-    none, all_texts = np.zeros(shape, bool), np.ones(shape, bool)
-    values = {
-        "at_zero": np.stack([softmax / 2, mean, 100 * mean], -1),
-        "drawn": np.stack([softmax, mean, 100 * mean], -1),
-        "path": np.stack([softmax / 2, mean, 100 * mean], -1),
-        "step": np.stack([factor * 2 / mean, 2 / mean, 0.02 / mean], -1),
-        "beyond": np.stack([none] * 3, -1),
-        "below": np.stack([none] * 3, -1),
-        "again": np.stack([none] * 3, -1),
-        "exceeds": np.stack([none, all_texts, all_texts], -1),
-    }
     dims = ("seed", "scale", "loss", "attention")
-    run = xarray.Dataset(
-        {name: (dims, array) for name, array in values.items()}
-        | {"bound": (dims[:3], 5 * softmax), "forked": ("seed", np.arange(30) < forked)},
-        {
-            "seed": np.arange(30),
-            "scale": SCALES,
-            "loss": np.array(list(LOSSES), dtype=object),
-            "attention": np.array(list(ATTENTIONS), dtype=object),
-        },
-        {"data.n": 5, "attempted": 30, "kept": 30, "diverged": 0},
+    run = synthetic(
+        30,
+        {"data.n": 5},
+        {"scale": SCALES, "loss": np.array(list(LOSSES), object), "attention": np.array(list(ATTENTIONS), object)},
+        at_zero=(dims, np.stack([softmax / 2, mean, 100 * mean], -1)),
+        drawn=(dims, np.stack([softmax, mean, 100 * mean], -1)),
+        path=(dims, np.stack([softmax / 2, mean, 100 * mean], -1)),
+        step=(dims, np.stack([factor * 2 / mean, 2 / mean, 0.02 / mean], -1)),
+        **dict.fromkeys(("beyond", "below", "again"), (dims, np.zeros((*shape, 3), bool))),
+        exceeds=(dims, np.tile([False, True, True], (*shape, 1))),
+        bound=(dims[:3], 5 * softmax),
+        forked=np.arange(30) < forked,
     )
     return {"texts": run}
 

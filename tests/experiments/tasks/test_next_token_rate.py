@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import descent, initial
 from jaxattn.experiments.tasks.next_token_rate import CLAIMS, model
@@ -16,6 +15,7 @@ from jaxattn.experiments.tasks.next_token_rate.record import TwoStages
 from jaxattn.records import load
 from jaxattn.study.settings import recording
 from jaxattn.study.settings.schedule import Logarithmically
+from tests.experiments.synthetic import synthetic
 
 VERDICTS = {claim.id: "holds" for claim in CLAIMS}
 STEPS = np.array(Logarithmically(8)(5000))
@@ -32,12 +32,9 @@ def of_power(power, log=-STEPS / 50):
     """A run of 100 seeds whose distances fall with nearly this power of t."""
     spread = 1 + 0.02 * np.sin(np.arange(100))[:, None]
     off = 0.5 * (STEPS ** (power * spread)) ** 2
-    curves = {"off_ov": off, "off_kq": off, "log_ov": log * spread, "log_kq": log * spread}
-    return xarray.Dataset(
-        {name: (("seed", "snapshot"), curve) for name, curve in curves.items()}
-        | {name: (("seed",), np.full(100, 20)) for name in ("unseen", "right")},
-        {"seed": np.arange(100), "snapshot": STEPS},
-        {"steps": 5000, "attempted": 100, "kept": 100, "diverged": 0, "ambiguous": 0, "infeasible": 0, "unsolved": 0},
+    log = log * spread
+    return synthetic(
+        100, {"steps": 5000}, {"snapshot": STEPS}, off_ov=off, off_kq=off, log_ov=log, log_kq=log, unseen=20, right=20
     )
 
 

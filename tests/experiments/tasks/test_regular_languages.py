@@ -7,13 +7,13 @@ import jax
 import numpy as np
 import optax
 import pytest
-import xarray
 
 from jaxattn import descent, initial, models
 from jaxattn.experiments.tasks.regular_languages import CLAIMS, EQUAL, RUNS
 from jaxattn.experiments.tasks.regular_languages.law import answered, even_pairs, parity
 from jaxattn.experiments.tasks.regular_languages.measure import _rise, _separated, estimate, measure
 from jaxattn.study.settings.schedule import Logarithmically
+from tests.experiments.synthetic import synthetic
 from tests.recorded import recorded
 
 VERDICTS = {claim.id: "holds" for claim in CLAIMS} | {
@@ -35,14 +35,19 @@ def of_gap(moved):
     series = {"size_W": np.sqrt(log), "size_v": log, "loss": 1 / STEPS, "moved": moved * (1 - log / log[-1]) * 5}
     series["off_first"] = 0.1 + 0 * log
     off = 0.05 / np.log(later + 1)
-    own = {"phase": 20.0, "rise_W": 2.0, "rise_v": 1.0, "answered": 1.0}
-    return xarray.Dataset(
-        {name: (("seed", "snapshot"), seeds * curve) for name, curve in series.items()}
-        | {name: (("seed",), np.full(20, value)) for name, value in own.items()}
-        | {"off": (("seed", "later"), seeds * off), "ratio": (("seed", "later"), 1 - seeds * off)}
-        | {name: (("attempt",), np.ones(20, bool)) for name in ("start", "soon")},
-        {"seed": np.arange(20), "attempt": np.arange(20), "snapshot": STEPS, "later": later},
-        {"attempted": 20, "kept": 20, "steps": 10000},
+    return synthetic(
+        20,
+        {"steps": 10000},
+        {"attempt": np.arange(20), "snapshot": STEPS, "later": later},
+        **{name: seeds * curve for name, curve in series.items()},
+        phase=20.0,
+        rise_W=2.0,
+        rise_v=1.0,
+        answered=1.0,
+        off=(("seed", "later"), seeds * off),
+        ratio=(("seed", "later"), 1 - seeds * off),
+        start=("attempt", np.ones(20, bool)),
+        soon=("attempt", np.ones(20, bool)),
     )
 
 
