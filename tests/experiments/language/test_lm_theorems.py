@@ -183,17 +183,6 @@ def test_prefixes_with_candidates_of_their_own_are_refused():
 
 
 @pytest.mark.slow
-def test_the_tied_problem_separates_what_keeps_attention_and_ties_it():
-    text = asked(1, 2)
-    selected, _ = ties.selected(ties.best_attention(text), text)
-    solution = svm.solve(language.set_constraints(text, selected))
-    assert svm.Status(int(solution.status)) is svm.Status.OPTIMAL
-    logits = np.asarray(text.E @ solution.W @ text.E[0])
-    assert logits[1] == pytest.approx(logits[2], abs=1e-8)
-    assert logits[1] - max(logits[0], logits[3]) == pytest.approx(1, abs=1e-8)
-
-
-@pytest.mark.slow
 def test_soft_margin_and_tied_margin_are_one_where_words_are_asked_for_equally_often():
     lanes = stacked([asked(1, 2)._replace(weight=jnp.array(times)) for times in ([1.0, 1.0], [2.0, 1.0], [3.0, 2.0])])
 
