@@ -132,9 +132,7 @@ def test_all_words_as_candidates_give_the_parts_of_the_words_that_follow():
 
 
 def test_without_a_cycle_there_is_no_finite_part():
-    alone = record().copy(deep=True)
-    alone["last"][:], alone["next"][:] = 0, 1
-    run = measure(alone)
+    run = measure(recorded(law.planted, PLANTED | {"cycle": 1}, scale=1.0, starts=2))
     np.testing.assert_array_equal(run["size"], 0)
     np.testing.assert_array_equal(run["error"], 0)
 
