@@ -20,9 +20,7 @@ from jaxattn.experiments.beyond.hierarchy.record import Decoders
 from jaxattn.language import Markov
 from tests.experiments.beyond import test_hierarchy
 
-VERDICTS = {claim.id: "holds" for claim in decoders.CLAIMS} | {
-    "decoders:hope": "does not hold",
-}
+VERDICTS = {"decoders:hope": "does not hold"}
 ROTARY = rotary.Rotary(vocabulary=6, length=6, d=12, width=5, heads=2, compared=partial(rotary.lifted, angle=0.7))
 
 

@@ -19,7 +19,7 @@ from jaxattn.experiments.beyond.hierarchy.record import Decoders
 from jaxattn.study.settings import recording
 from jaxattn.study.settings.schedule import Logarithmically
 
-VERDICTS = {claim.id: "holds" for claim in claims.CLAIMS} | {
+VERDICTS = {
     "hierarchy:bounded": "does not hold",
     "hierarchy:layers": "does not hold",
     "hierarchy:hope": "does not hold",

@@ -27,12 +27,9 @@ FALLING = 0.9 / (1 + GROWTH) ** 2
 VERDICTS = {
     "lm-theorems:equal": "does not hold",
     "lm-theorems:close": "does not hold",
-    "lm-theorems:served": "holds",
-    "lm-theorems:cross-entropy": "holds",
     "lm-theorems:printed": "holds with a correction",
     "lm-theorems:soft": "does not hold",
     "lm-theorems:tied": "holds with a correction",
-    "lm-theorems:step": "holds",
 }
 
 

@@ -14,11 +14,7 @@ from tests.experiments.synthetic import synthetic
 from tests.recorded import ended
 
 SEEDS = 40
-VERDICTS = {
-    "factor-width:binds": "holds",
-    "factor-width:reaches": "does not hold",
-    "factor-width:overparameterization": "holds",
-}
+VERDICTS = {"factor-width:reaches": "does not hold"}
 
 
 def measured():

@@ -14,7 +14,7 @@ from tests.recorded import recorded
 
 SEEDS, STEPS = 100, np.array([500, 1000, 2000])
 LOSSES = ("logistic", "exponential", "correlation", "heavy-tail")
-VERDICTS = {"losses:fixed": "holds", "losses:joint": "holds with a correction"}
+VERDICTS = {"losses:joint": "holds with a correction"}
 
 
 def measured():

@@ -8,7 +8,7 @@ from jaxattn.experiments.max_margin.narrow_path import EXPERIMENT, estimate
 from tests.experiments.synthetic import synthetic
 
 RADII, SEEDS = np.geomspace(1.0, 10_000.0, 9), 32
-VERDICTS = {f"narrow-path:{name}": "does not hold" for name in ("descent", "margin")} | {"narrow-path:limit": "holds"}
+VERDICTS = {"narrow-path:descent": "does not hold", "narrow-path:margin": "does not hold"}
 
 
 def measured(**changes):

@@ -18,12 +18,7 @@ from tests.recorded import written
 KEY = jax.random.key(0)
 LAW = partial(shared_query, n=3, T=2, d=4)
 SEEDS = 160
-VERDICTS = {
-    "joint-path:head": "holds",
-    "joint-path:support": "does not hold",
-    "joint-path:relaxed": "holds with a correction",
-    "joint-path:growth": "holds",
-}
+VERDICTS = {"joint-path:support": "does not hold", "joint-path:relaxed": "holds with a correction"}
 
 
 def measured():

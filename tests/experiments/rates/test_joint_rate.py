@@ -13,7 +13,7 @@ from jaxattn.study.settings.schedule import Logarithmically
 from tests.experiments.synthetic import synthetic
 from tests.recorded import recorded
 
-VERDICTS = {"joint-rate:risk": "not decided", "joint-rate:directions": "holds"}
+VERDICTS = {"joint-rate:risk": "not decided"}
 STEPS = np.array(Logarithmically(4)(4000))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxattn import descent, initial
-from jaxattn.experiments.tasks.next_token_rate import CLAIMS, model
+from jaxattn.experiments.tasks.next_token_rate import model
 from jaxattn.experiments.tasks.next_token_rate.law import ordered
 from jaxattn.experiments.tasks.next_token_rate.measure import estimate, known_order, measure
 from jaxattn.experiments.tasks.next_token_rate.record import TwoStages
@@ -17,7 +17,7 @@ from jaxattn.study.settings import recording
 from jaxattn.study.settings.schedule import Logarithmically
 from tests.experiments.synthetic import synthetic
 
-VERDICTS = {claim.id: "holds" for claim in CLAIMS}
+VERDICTS = {}
 STEPS = np.array(Logarithmically(8)(5000))
 LAW = partial(ordered, V=6, asking=2, inputs=3, T=4, cosine=0.3)
 RULE = descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
