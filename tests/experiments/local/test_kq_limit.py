@@ -59,8 +59,9 @@ def run(step, norm):
 
 
 def test_exponents_are_those_of_the_step_and_of_the_norm_of_W():
-    summaries = EXPERIMENT.estimates(measured(), jax.random.key(0))
-    falling = summaries["step / norm, joint norm, c = 3"]
+    names = "as published", "step / norm, joint norm, c = 3"
+    summaries = EXPERIMENT.estimates({name: measured()[name] for name in names}, jax.random.key(0))
+    falling = summaries[names[1]]
     np.testing.assert_allclose([falling["exponent"], falling["power"]], -1.0)
     np.testing.assert_allclose(summaries["as published"]["power"], 0.0, atol=1e-9)
     assert falling.attrs["since"] == 2131

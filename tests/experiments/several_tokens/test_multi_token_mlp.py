@@ -12,6 +12,7 @@ from jaxattn.study.claims import EXCLUDED, Verdict
 from tests.experiments.synthetic import synthetic
 from tests.instances import gives_up
 
+pytestmark = pytest.mark.usefixtures("drawn_once")
 SEEDS = 40
 VERDICTS = {"multi-token-mlp:every": "does not hold", "multi-token-mlp:form": "does not hold"}
 
