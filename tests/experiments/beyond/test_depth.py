@@ -22,12 +22,7 @@ from tests.instances import T, d, n, problem
 KEY = jax.random.key(0)
 RULE = descent.normalized_gd(0.1, floor=0.0, penalty=0.0)
 SPHERE = functools.partial(data.sphere, n=n, T=T, d=d)
-VERDICTS = {
-    "depth:second": "holds",
-    "depth:first": "not decided",
-    "depth:every-position": "does not hold",
-    "depth:unread": "does not hold",
-}
+VERDICTS = {"depth:first": "not decided", "depth:every-position": "does not hold", "depth:unread": "does not hold"}
 
 
 def measured():

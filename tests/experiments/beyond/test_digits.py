@@ -13,9 +13,7 @@ from tests.experiments.bias import synthetic
 
 KEY = jax.random.key(0)
 VERDICTS = {
-    "digits:w-class": "holds",
     "digits:w-patch": "does not hold",
-    "digits:kq-class": "holds",
     "digits:kq-patch": "not decided",
     "digits:rate-w": "does not hold",
     "digits:rate-kq": "does not hold",

@@ -16,9 +16,10 @@ from jaxattn.experiments.beyond.hierarchy.attending import attended, hard
 from jaxattn.experiments.beyond.hierarchy.heads import spelled, view
 from jaxattn.experiments.beyond.hierarchy.measure import NORMS, measure
 from jaxattn.experiments.beyond.hierarchy.record import Decoders
+from jaxattn.study.settings import recording
 from jaxattn.study.settings.schedule import Logarithmically
 
-VERDICTS = {claim.id: "holds" for claim in claims.CLAIMS} | {
+VERDICTS = {
     "hierarchy:bounded": "does not hold",
     "hierarchy:layers": "does not hold",
     "hierarchy:hope": "does not hold",
@@ -72,40 +73,39 @@ SMALL = decoder.Decoder(vocabulary=5, length=4, d=9, width=9)
 
 
 def test_exact_attention_is_softmax_and_its_gradient_keeps_its_digits():
-    logits, values = jax.random.normal(jax.random.key(0), (3, 4)), jax.random.normal(jax.random.key(1), (4, 2))
+    rng = np.random.default_rng(0)
+    logits, values = jnp.asarray(rng.normal(size=(3, 4))), jnp.asarray(rng.normal(size=(4, 2)))
 
     def usual(logits, values):
         return jax.nn.softmax(logits, axis=-1) @ values
 
-    for write, slopes in ((attended, jax.jacobian(attended, (0, 1))), (usual, jax.jacobian(usual, (0, 1)))):
-        np.testing.assert_allclose(write(logits, values), usual(logits, values), rtol=1e-14)
-        for own, other in zip(slopes(logits, values), jax.jacobian(usual, (0, 1))(logits, values), strict=True):
-            np.testing.assert_allclose(own, other, atol=1e-14)
+    def with_slopes(write):
+        return jax.jit(lambda *given: (write(*given), *jax.jacobian(write, (0, 1))(*given)))(logits, values)
+
+    for own, other in zip(with_slopes(attended), with_slopes(usual), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-14, atol=1e-14)
     # Of a lead of 60 the selected token's slope is e^-60, which the usual derivative loses.
-    far = jnp.array([[60.0, 0.0]])
-    slope = jax.grad(lambda far: jnp.sum(attended(far, jnp.array([[1.0], [0.0]]))))(far)
+    far, one = jnp.array([[60.0, 0.0]]), jnp.array([[1.0], [0.0]])
+    slope = jax.jit(jax.grad(lambda far: jnp.sum(attended(far, one))))(far)
     np.testing.assert_allclose(slope, [[np.exp(-60), -np.exp(-60)]], rtol=1e-12)
-    assert jnp.array_equal(hard(far, jnp.array([[1.0], [0.0]])), jnp.array([[1.0]]))
+    np.testing.assert_array_equal(hard(far, one), [[1.0]])
 
 
 def test_the_loss_is_followed_far_below_rounding():
-    targets, counts = jnp.zeros((1, 1), int), jnp.ones((1, 1), bool)
+    log_loss = jax.jit(decoder.log_loss)
+    # The second position does not count, so that it has no loss.
+    targets, counts = jnp.zeros((1, 2), int), jnp.array([[True, False]])
     for lead in (1.0, 39.0, 41.0, 1000.0):
-        logits = jnp.array([[[lead, 0.0]]])
         exact = np.log(np.log1p(np.exp(-lead))) if lead < 30 else -lead
-        np.testing.assert_allclose(decoder.log_loss(logits, targets, counts), exact, rtol=1e-12)
-    # A position that does not count has no loss.
-    logits = jnp.array([[[5.0, 0.0], [0.0, 5.0]]])
-    np.testing.assert_allclose(
-        decoder.log_loss(logits, jnp.zeros((1, 2), int), jnp.array([[True, False]])), np.log(np.log1p(np.exp(-5.0)))
-    )
+        found = log_loss(jnp.array([[[lead, 0.0], [0.0, 5.0]]]), targets, counts)
+        np.testing.assert_allclose(found, exact, rtol=1e-12)
 
 
 def test_at_the_start_a_head_copies_and_the_readout_knows_every_token():
     parameters = SMALL.initial(jax.random.key(3))
     sequences, none = jnp.array([[3, 1, 4, 0]]), jnp.zeros((1, 9, 9))
     first_only = parameters._replace(layers=(parameters.layers[0]._replace(attention=Factored(none, none)),))
-    logits, read = SMALL.logits(first_only, sequences)
+    logits, read = jax.jit(SMALL.logits)(first_only, sequences)
     assert read.shape == (1, 1, 4, 9)
     # Without a preference the mean of all tokens so far is written.
     np.testing.assert_allclose(logits[0, 2], [0, 1 / 3, 0, 1 / 3, 1 / 3], atol=1e-12)
@@ -159,9 +159,10 @@ def recorded(**changes):
     """The record of a few short runs."""
     rule = descent.ScaleFree(*descent.falling(descent.jointly_normalized_gd(0.3, 0.0, 0.0)))
     setting = Decoders(TASK, dataclasses.replace(SMALL, **changes), rule, 3, 7, 400, Logarithmically(4))
-    record, root = record_of(setting), np.asarray(jax.random.key_data(jax.random.key(7)))
-    shapes = {name: array.shape for name, array in setting.one_seed(0, root).items()}
-    assert {name: array.shape[1:] for name, array in record.items()} == shapes
+    record, shapes = record_of(setting), recording.shapes(setting)
+    assert {name: array.shape[1:] for name, array in record.items()} == {
+        name: one.shape for name, one in shapes.items()
+    }
     return record
 
 
@@ -172,9 +173,17 @@ def record_of(setting):
     return xarray.Dataset({name: (("seed", *setting.dims(name)), array) for name, array in arrays.items()}, axes)
 
 
-def test_the_ratio_is_that_of_the_selected_tokens_on_what_the_head_reads():
-    record = recorded()
-    found = measure(record)
+@pytest.fixture(scope="module")
+def record():
+    return recorded()
+
+
+@pytest.fixture(scope="module")
+def found(record):
+    return measure(record)
+
+
+def test_the_ratio_is_that_of_the_selected_tokens_on_what_the_head_reads(record, found):
     assert found.attrs["kept"] == 3
     seed, W = 1, record["W"].values[1, -1, 0, 0]
     read, rows, queries = record["read"].values[seed, -1, 0], [], []
@@ -194,18 +203,15 @@ def test_the_ratio_is_that_of_the_selected_tokens_on_what_the_head_reads():
     assert (found["cone"] < found["nearest"]).all()
 
 
-def test_inputs_that_stand_still_are_measured_as_those_that_hardly_move():
-    record = recorded()
+def test_inputs_that_stand_still_are_measured_as_those_that_hardly_move(record, found):
     moved = record.copy(deep=True)
     moved["read"][:, -2] *= 1 + 1e-9
-    fixed, moving = measure(record), measure(moved)
+    moving = measure(moved)
     for name in ("ratio", "first", "cone", "nearest"):
-        np.testing.assert_allclose(moving[name], fixed[name], rtol=1e-5)
+        np.testing.assert_allclose(moving[name], found[name], rtol=1e-5)
 
 
-def test_of_the_first_seed_is_kept_what_a_picture_shows():
-    record = recorded()
-    found = measure(record)
+def test_of_the_first_seed_is_kept_what_a_picture_shows(record, found):
     own = found.isel(head=0, snapshot=-1)
     read, W = record["read"].values[0, -1, 0, 2], record["W"].values[0, -1, 0, 0]
     logits = np.where(np.tri(4, dtype=bool), read @ W.T @ read.T, -np.inf)

@@ -14,7 +14,7 @@ from jaxattn.experiments.bias.ratios import NORMS
 from jaxattn.study.configuration.names import root
 from jaxattn.study.settings.schedule import Logarithmically
 
-SEEDS, STEPS = 40, np.array(Logarithmically(8)(20_000))
+SEEDS, STEPS = 20, np.array(Logarithmically(4)(20_000))
 # Factors of 1 - ratio, with mean 1.
 SPREAD = 1 + 0.1 * np.resize([-1.0, 1.0, -0.5, 0.5], SEEDS)
 

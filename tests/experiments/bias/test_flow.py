@@ -16,13 +16,7 @@ from tests.experiments.bias import synthetic
 from tests.recorded import recorded
 
 KEY = jax.random.key(0)
-VERDICTS = {
-    "flow:diagonal": "holds",
-    "flow:aligned": "holds",
-    "flow:one-matrix": "holds",
-    "flow:random": "does not hold",
-    "flow:unbalanced": "not decided",
-}
+VERDICTS = {"flow:random": "does not hold", "flow:unbalanced": "not decided"}
 
 
 def measured():
@@ -46,7 +40,7 @@ def run(ratios, moving=0.0):
 
 def test_only_seeds_of_minimal_loss_are_judged_unless_they_are_few():
     reached = np.arange(synthetic.SEEDS) < 10
-    for kept, ratio in ((reached, 0.99), (reached & (np.arange(synthetic.SEEDS) < 7), 0.72)):
+    for kept, ratio in ((reached, 0.99), (reached & (np.arange(synthetic.SEEDS) < 7), (7 * 0.99 + 13 * 0.66) / 20)):
         planted = run({"nuclear": 0.99})
         planted["margin_ratio"] = planted["margin_ratio"].where(kept[:, None, None], 0.66).transpose("seed", ...)
         one = EXPERIMENT.estimates({"random, h = 0.5": planted.assign(optimal=("seed", kept.astype(float)))}, KEY)

@@ -10,15 +10,10 @@ from jaxattn.study.settings.schedule import Logarithmically
 from tests.experiments.bias import synthetic
 
 VERDICTS = {
-    "mirror:direction-1.1": "holds",
-    "mirror:direction-1.75": "holds",
-    "mirror:direction-2": "holds",
     "mirror:direction-3": "does not hold",
     "mirror:direction-10": "not decided",
     "mirror:nearest-1.75": "holds with a correction",
     "mirror:nearest-2": "does not hold",
-    "mirror:nearest-3": "holds",
-    "mirror:rate-1.75": "holds",
     "mirror:rate-2": "not decided",
     "mirror:rate-3": "does not hold",
 }

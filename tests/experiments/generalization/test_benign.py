@@ -13,14 +13,12 @@ from jaxattn.experiments.generalization.benign import CLAIMS, bands, law
 from jaxattn.experiments.generalization.benign.measure import _new, measure
 from jaxattn.experiments.generalization.benign.record import Selecting
 from jaxattn.study.settings import recording, schedule
+from tests.experiments.synthetic import synthetic
 
 KEY = jax.random.key(0)
 SIZES = {"n": 4, "T": 3, "d": 400, "least": 5.0, "most": 20.0}
 SEEDS, STEPS = 300, np.array(schedule.Logarithmically(8)(1500))
-VERDICTS = {claim.id: "holds" for claim in CLAIMS} | {
-    "benign:high-snr": "holds with a correction",
-    "benign:late": "does not hold",
-}
+VERDICTS = {"benign:high-snr": "holds with a correction", "benign:late": "does not hold"}
 
 
 def measured():
@@ -44,24 +42,19 @@ def run(n, d, before=None):
     snapshots = np.arange(len(STEPS))
     first, then = np.interp(snapshots, [8, 16], [0, 1]), np.interp(snapshots, [17, snapshots[-1]], [0, 1])
     test = np.where((strength <= 1.2)[:, None], 0.8 - 0.2 * (1 + 0.2 * spread) * first, 0.99) + 0.002 * spread
-    course = {
-        "clean": np.ones_like(test),
-        "flipped": np.tile(1.0 * (first >= 1), (SEEDS, 1)),
-        "attends": 0.125 + 0.8 * np.minimum(2 * first, 1) + 0.002 * spread,
-        "test": test,
-        "finds": 0.125 + 0.5 * then + 0.002 * spread,
-        "time": np.tile(0.01 * STEPS - 2.0, (SEEDS, 1)),
-    }
-    by_seed = {
-        "before": test[:, 0] if before is None else np.full(SEEDS, before) + 0.002 * spread[:, 0],
-        "ratio": strength**2 * (n / d) ** 0.5,
-        "strength": strength,
-    }
-    return xarray.Dataset(
-        {name: (("seed", "snapshot"), values) for name, values in course.items()}
-        | {name: ("seed", values) for name, values in by_seed.items()},
-        {"seed": np.arange(SEEDS), "snapshot": STEPS},
-        {"steps": int(STEPS[-1]), "attempted": SEEDS, "kept": SEEDS, "diverged": 0},
+    return synthetic(
+        SEEDS,
+        {"steps": int(STEPS[-1])},
+        {"snapshot": STEPS},
+        clean=np.ones_like(test),
+        flipped=np.tile(1.0 * (first >= 1), (SEEDS, 1)),
+        attends=0.125 + 0.8 * np.minimum(2 * first, 1) + 0.002 * spread,
+        test=test,
+        finds=0.125 + 0.5 * then + 0.002 * spread,
+        time=np.tile(0.01 * STEPS - 2.0, (SEEDS, 1)),
+        before=test[:, 0] if before is None else before + 0.002 * spread[:, 0],
+        ratio=strength**2 * (n / d) ** 0.5,
+        strength=strength,
     )
 
 

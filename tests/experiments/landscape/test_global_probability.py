@@ -9,12 +9,7 @@ from tests import instances
 from tests.experiments.synthetic import synthetic
 from tests.recorded import ended
 
-VERDICTS = {
-    "global-probability:d": "holds with a correction",
-    "global-probability:n": "holds",
-    "global-probability:T": "holds",
-    "global-probability:independent": "holds",
-}
+VERDICTS = {"global-probability:d": "holds with a correction"}
 # By n and T, over d: close to the independent run.
 DIMENSIONS = (4, 10, 20, 40, 80)
 SHARES = {

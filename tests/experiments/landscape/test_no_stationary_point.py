@@ -22,7 +22,7 @@ from tests.experiments.synthetic import synthetic
 from tests.instances import T, d, lane, n
 
 SLOPE = jax.grad(losses.risk)
-VERDICTS = {f"no-stationary-point:{name}": "holds" for name in ("equal", "needed", "finite", "variance")}
+VERDICTS = {}
 
 
 def measured():

@@ -4,31 +4,30 @@ from functools import partial
 
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import data
 from jaxattn.experiments.language.lm_lemmas import BOUNDS, DISTANCES, LABELS, RADII, SHARP, measure
 from jaxattn.study.settings.texts import Texts
 from tests.experiments.language.text_records import in_memory
+from tests.experiments.synthetic import synthetic
 
 SIZES = {"m": 1, "n": 4, "d": 3, "V": 5, "entropy": 1.0}
 SEEDS = 20
-VERDICTS = {"lm-lemmas:gradient": "holds with a correction", "lm-lemmas:slope": "holds", "lm-lemmas:bounds": "holds"}
+VERDICTS = {"lm-lemmas:gradient": "holds with a correction"}
 
 
 def measured():
     """The printed gradient is wrong for labels other than +-1, the slope is below its bound, and so is all else."""
     spread = 1 - 0.01 * np.linspace(0, 1, SEEDS)[:, None]
     share = np.tile(-3.0 - np.arange(len(BOUNDS)), (len(RADII), 1))
-    run = xarray.Dataset(
-        {
-            "printed": (("seed", "label"), spread * np.where(np.abs(LABELS) == 1, 1e-15, 0.3)),
-            "mended": (("seed", "label"), spread * np.full(len(LABELS), 1e-15)),
-            "slope": (("seed", "distance"), spread * 0.09 / (1 + DISTANCES)),
-            "share": (("seed", "radius", "bound"), spread[..., None] * share),
-        },
+    run = synthetic(
+        SEEDS,
+        {"labels": 0},
         {"label": LABELS, "distance": DISTANCES, "radius": RADII, "bound": np.array(BOUNDS, dtype=object)},
-        {"attempted": SEEDS, "kept": SEEDS, "labels": 0},
+        printed=(("seed", "label"), spread * np.where(np.abs(LABELS) == 1, 1e-15, 0.3)),
+        mended=(("seed", "label"), spread * np.full(len(LABELS), 1e-15)),
+        slope=(("seed", "distance"), spread * 0.09 / (1 + DISTANCES)),
+        share=(("seed", "radius", "bound"), spread[..., None] * share),
     )
     return {"texts": run}
 

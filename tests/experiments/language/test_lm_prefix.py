@@ -21,7 +21,6 @@ RULES = {"scale_free_gd": "exact direction", "gd": "plain"}
 VERDICTS = {
     "lm-prefix:equal": "does not hold",
     "lm-prefix:close": "does not hold",
-    "lm-prefix:served": "holds",
     "lm-prefix:selection": "does not hold",
 }
 

@@ -10,14 +10,11 @@ from jaxattn import attention, metrics, svm
 from jaxattn.experiments.local.factor_width import EXPERIMENT, summarize
 from jaxattn.study.claims import Verdict
 from tests import instances
+from tests.experiments.synthetic import synthetic
 from tests.recorded import ended
 
 SEEDS = 40
-VERDICTS = {
-    "factor-width:binds": "holds",
-    "factor-width:reaches": "does not hold",
-    "factor-width:overparameterization": "holds",
-}
+VERDICTS = {"factor-width:reaches": "does not hold"}
 
 
 def measured():
@@ -31,15 +28,14 @@ def run(m, excess=0.3, d=10, end=0.997):
     rank, spread = 4 + np.arange(SEEDS) % 2, 1e-4 * np.sin(np.arange(SEEDS))
     binds = rank > m
     correlation = np.stack([np.where(binds, value, end) + spread for value in (0.7, 0.8, 0.999)], axis=1)
-    return xarray.Dataset(
-        {
-            "rank": (("seed",), rank),
-            "excess": (("seed",), np.where(binds, excess, 1e-10)),
-            "correlation": (("seed", "solution"), correlation),
-            "probability": (("seed", "snapshot"), np.repeat((0.9998 + spread)[:, None], 2, axis=1)),
-        },
+    return synthetic(
+        SEEDS,
+        {"width": m, "d": d, "steps": 2000, "attempted": SEEDS + 1, "unsolved": 1},
         {"snapshot": [1000, 2000], "solution": np.array(["nuclear", "bounded", "nearest"], object)},
-        {"width": m, "d": d, "steps": 2000, "attempted": SEEDS + 1, "kept": SEEDS, "unsolved": 1},
+        rank=rank,
+        excess=np.where(binds, excess, 1e-10),
+        correlation=(("seed", "solution"), correlation),
+        probability=np.repeat((0.9998 + spread)[:, None], 2, axis=1),
     )
 
 

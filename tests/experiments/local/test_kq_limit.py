@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import descent, metrics, svm, tokens
 from jaxattn.attention import Factored
@@ -15,6 +14,7 @@ from jaxattn.experiments.local.kq_limit.measure import remaining
 from jaxattn.study.claims import not_a_number
 from jaxattn.study.settings import schedule
 from tests.experiments.local.test_limits import short
+from tests.experiments.synthetic import synthetic
 from tests.instances import d
 from tests.recorded import problem_of
 
@@ -44,24 +44,24 @@ def run(step, norm):
     off = np.full(STEPS.shape, 6e-3) if is_constant else np.minimum(1, 10.0 / STEPS)
     balance = 1.3 if is_constant and norm == "separate norms" else 1.001
     along, flat = ("seed", "norm", "snapshot"), np.ones((2, STEPS.size))
-    return xarray.Dataset(
-        {
-            "off": (along, np.multiply.outer(spread, off * flat)),
-            "margin_ratio": (along, 1 - 0.001 * np.multiply.outer(spread, flat)),
-            "size": (("seed", "snapshot"), np.tile(STEPS ** (2.0 if is_constant else 1.0), (SEEDS, 1))),
-            "balance": (("seed", "snapshot"), np.outer(0.999 + spread / 1000, balance * flat[0])),
-            "turned": (("seed", "decade"), np.outer(spread, [1e-3, 1e-3 if is_constant else 1e-4])),
-            "room": (("seed",), spread / 2),
-            "complementarity": (("seed",), spread[::-1] / 2),
-        },
+    return synthetic(
+        SEEDS,
+        {"steps": int(STEPS[-1])},
         {"norm": np.array(["frobenius", "nuclear"], object), "snapshot": STEPS},
-        {"steps": int(STEPS[-1]), "attempted": SEEDS, "kept": SEEDS, "diverged": 0},
+        off=(along, np.multiply.outer(spread, off * flat)),
+        margin_ratio=(along, 1 - 0.001 * np.multiply.outer(spread, flat)),
+        size=np.tile(STEPS ** (2.0 if is_constant else 1.0), (SEEDS, 1)),
+        balance=np.outer(0.999 + spread / 1000, balance * flat[0]),
+        turned=(("seed", "decade"), np.outer(spread, [1e-3, 1e-3 if is_constant else 1e-4])),
+        room=spread / 2,
+        complementarity=spread[::-1] / 2,
     )
 
 
 def test_exponents_are_those_of_the_step_and_of_the_norm_of_W():
-    summaries = EXPERIMENT.estimates(measured(), jax.random.key(0))
-    falling = summaries["step / norm, joint norm, c = 3"]
+    names = "as published", "step / norm, joint norm, c = 3"
+    summaries = EXPERIMENT.estimates({name: measured()[name] for name in names}, jax.random.key(0))
+    falling = summaries[names[1]]
     np.testing.assert_allclose([falling["exponent"], falling["power"]], -1.0)
     np.testing.assert_allclose(summaries["as published"]["power"], 0.0, atol=1e-9)
     assert falling.attrs["since"] == 2131

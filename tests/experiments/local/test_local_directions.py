@@ -13,11 +13,10 @@ from jaxattn import Problem, data, descent, heads, initial, losses, metrics, svm
 from jaxattn.experiments.local.local_directions import EXPERIMENT, summarize
 from jaxattn.experiments.local.local_directions.record import Along, Directions
 from jaxattn.records import load
-from jaxattn.study.claims import Verdict
 from jaxattn.study.settings import recording
 
 RADII = [10.0, 100.0]
-VERDICTS = {"local-directions:exactly": "holds"}
+VERDICTS = {}
 
 
 def measured():
@@ -53,13 +52,6 @@ def test_shares_left_are_estimated_over_problems_and_so_is_their_change():
     together = starts((40, 6)).assign(seed=("start", np.arange(400) // 9))
     wide = summarize({"all starts": together}, jax.random.key(0))["all starts"]
     assert float(wide["left_high"].sel(of="local")[1]) > float(summary["left_high"].sel(of="local")[1]) > 0.06
-
-
-# Too many are left at the largest radius; more are left there than before.
-@pytest.mark.parametrize("left", [(60, 30), (1, 6)])
-def test_local_optima_left_far_out_refute_it(left):
-    found = EXPERIMENT.claims[0].judge(summarize({"all starts": starts(left)}, jax.random.key(0)))
-    assert found.verdict is Verdict.FAILS
 
 
 def test_too_few_problems_decide_nothing():

@@ -1,9 +1,9 @@
 """Synthetic measurements of the rate of long runs."""
 
 import numpy as np
-import xarray
 
 from jaxattn.study.settings.schedule import Logarithmically
+from tests.experiments.synthetic import synthetic
 
 STEPS = np.array(Logarithmically(8)(200_000))
 SEEDS = 20
@@ -25,8 +25,9 @@ def measured():
 def run(weights, off):
     """A run at these distances from both solutions, with a spread over seeds."""
     spread = 1 + 0.1 * np.linspace(-1, 1, SEEDS)[:, None, None]
-    return xarray.Dataset(
-        {"off": (("seed", "norm", "snapshot"), spread * np.tile(off, (2, 1)))},
+    return synthetic(
+        SEEDS,
+        {"weights": weights, "steps": int(STEPS[-1])},
         {"norm": ["frobenius", "nuclear"], "snapshot": STEPS},
-        {"weights": weights, "steps": int(STEPS[-1]), "attempted": SEEDS, "kept": SEEDS, "diverged": 0},
+        off=(("seed", "norm", "snapshot"), spread * np.tile(off, (2, 1))),
     )

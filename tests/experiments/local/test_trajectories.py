@@ -5,13 +5,12 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn.experiments.local.trajectories import summarize, view
+from tests.experiments.synthetic import synthetic
 
 SEEDS = 200
-VERDICTS = {f"trajectories-{T}:W": "holds" for T in (3, 5)}
-VERDICTS |= {f"trajectories-{T}:KQ": "holds with a correction" for T in (3, 5)}
+VERDICTS = {"trajectories-3:KQ": "holds with a correction", "trajectories-5:KQ": "holds with a correction"}
 # Correlations with the own solution at the end: of all seeds near 1, and of four in five.
 ALL, MOST = np.full(SEEDS, 0.998), np.resize([0.999] * 4 + [0.6], SEEDS)
 
@@ -36,17 +35,16 @@ def run(weights, final, last=2000, before=0.5, seeds: Sequence[int] = range(SEED
     correlation = np.full((count, 2, 3), before)
     correlation[:, ["free_zero", "factored_zero"].index(weights), 2] = final
     directions = rng.normal(size=(count, 2, 2))
-    return xarray.Dataset(
-        {
-            "correlation": (("seed", "norm", "snapshot"), correlation),
-            "grows": (("seed",), np.ones(count, bool)),
-            "X": (("seed", "input", "token", "feature"), rng.normal(size=(count, 2, 3, 2))),
-            "ray": (("seed", "norm", "input", "feature"), np.stack([directions] * 2, axis=1)),
-            "path": (("seed", "snapshot", "input", "feature"), steps[:, None, None] * directions[:, None]),
-            "selected": (("seed", "input"), np.zeros((count, 2), int)),
-        },
+    return synthetic(
+        SEEDS,
+        {"weights": weights, "steps": last, "attempted": SEEDS + 3, "infeasible": 3},
         {"seed": list(seeds), "norm": np.array(["frobenius", "nuclear"], object), "snapshot": steps},
-        {"weights": weights, "steps": last, "attempted": SEEDS + 3, "kept": SEEDS, "infeasible": 3},
+        correlation=(("seed", "norm", "snapshot"), correlation),
+        grows=np.ones(count, bool),
+        X=(("seed", "input", "token", "feature"), rng.normal(size=(count, 2, 3, 2))),
+        ray=(("seed", "norm", "input", "feature"), np.stack([directions] * 2, axis=1)),
+        path=(("seed", "snapshot", "input", "feature"), steps[:, None, None] * directions[:, None]),
+        selected=(("seed", "input"), np.zeros((count, 2), int)),
     )
 
 

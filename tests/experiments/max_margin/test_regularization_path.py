@@ -2,12 +2,12 @@
 
 import jax
 import numpy as np
-import xarray
 
 from jaxattn.experiments.max_margin.regularization_path import EXPERIMENT, view
+from tests.experiments.synthetic import synthetic
 
 RADII, SEEDS = np.geomspace(1.0, 1000.0, 13), 90
-VERDICTS = {"regularization-path:W": "holds", "regularization-path:KQ": "holds", "regularization-path:local": "holds"}
+VERDICTS = {}
 
 
 def measured():
@@ -20,17 +20,16 @@ def local():
     radii = np.geomspace(300.0, 3000.0, 5)
     own = 5.0 / radii * np.random.default_rng(4).uniform(0.8, 1.2, (SEEDS, 1))
     radius = ("seed", "radius")
-    return xarray.Dataset(
-        {
-            "distance": (radius, own),
-            "inside": (radius, np.full(own.shape, 0.9)),
-            "within": (radius, np.ones(own.shape, bool)),
-            "beaten": (radius, np.zeros(own.shape, int)),
-            "residual": (radius, np.full(own.shape, 1e-9)),
-            "optimal": ("seed", np.arange(SEEDS) < 3),
-        },
+    return synthetic(
+        SEEDS,
+        {},
         {"radius": radii},
-        {"attempted": SEEDS, "kept": SEEDS, "infeasible": 0, "unsolved": 0},
+        distance=(radius, own),
+        inside=(radius, np.full(own.shape, 0.9)),
+        within=(radius, np.ones(own.shape, bool)),
+        beaten=(radius, np.zeros(own.shape, int)),
+        residual=(radius, np.full(own.shape, 1e-9)),
+        optimal=np.arange(SEEDS) < 3,
     )
 
 
@@ -40,17 +39,16 @@ def run(ball):
     distance = np.stack([own, np.full_like(own, 0.4)], axis=1)
     apart = np.array([np.inf, 1e-9, 0.1])[np.arange(SEEDS) % 3]
     radius = ("seed", "radius")
-    return xarray.Dataset(
-        {
-            "distance": (("seed", "norm", "radius"), distance),
-            "off": (("seed", "norm", "radius"), distance**2 / 4),
-            "selected": (radius, np.ones(own.shape, bool)),
-            "apart": (radius, np.tile(apart[:, None], (1, RADII.size))),
-            "residual": (radius, np.full(own.shape, 1e-9)),
-            "solved": (("attempt", "radius"), np.ones((SEEDS + 2, RADII.size), bool)),
-        },
+    return synthetic(
+        SEEDS,
+        {"ball": ball, "attempted": SEEDS + 2, "unsolved": 2},
         {"norm": np.array(sorted(["frobenius", "nuclear"], key=ball.__ne__), object), "radius": RADII},
-        {"ball": ball, "attempted": SEEDS + 2, "kept": SEEDS, "infeasible": 0, "unsolved": 2},
+        distance=(("seed", "norm", "radius"), distance),
+        off=(("seed", "norm", "radius"), distance**2 / 4),
+        selected=(radius, np.ones(own.shape, bool)),
+        apart=(radius, np.tile(apart[:, None], (1, RADII.size))),
+        residual=(radius, np.full(own.shape, 1e-9)),
+        solved=(("attempt", "radius"), np.ones((SEEDS + 2, RADII.size), bool)),
     )
 
 

@@ -4,21 +4,18 @@ from functools import partial
 
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import data, descent, initial, models
 from jaxattn.experiments.prompts.joint import PROBLEMS
 from jaxattn.experiments.prompts.joint_descent import measure
 from jaxattn.study.settings import schedule
+from tests.experiments.synthetic import synthetic
 from tests.recorded import recorded
 
 STEPS, SEEDS = np.array([20, 200, 2000, 20_000]), 200
 VERDICTS = {
-    "joint-descent:head": "holds",
     "joint-descent:support": "does not hold",
     "joint-descent:prompt": "does not hold",
-    "joint-descent:weights": "holds",
-    "joint-descent:prompt-offset": "holds",
     "joint-descent:weights-offset": "does not hold",
 }
 
@@ -43,15 +40,14 @@ def run(law, tau, relaxed, offset, whole=1e-5):
     mixed = np.arange(SEEDS) % 4 < 2
     ends = np.where(mixed[:, None], np.array([0.05, relaxed, offset]), whole) * spread
     falling = np.minimum(STEPS[-1] / STEPS, 20.0)
-    return xarray.Dataset(
-        {
-            "off": (("seed", "problem", "snapshot"), ends[:, :, None] * falling),
-            "off_v": (("seed", "snapshot"), 1e-5 * spread * falling),
-            "margin_ratio": (("seed", "snapshot"), np.full((SEEDS, len(STEPS)), 0.7)),
-            "support": (("seed", "input"), ~mixed[:, None] | (np.arange(4) > 0)),
-        },
-        {"seed": np.arange(SEEDS), "problem": np.array(PROBLEMS, object), "snapshot": STEPS},
-        {"data": law, "model.model.tau": tau, "steps": int(STEPS[-1]), "attempted": SEEDS, "kept": SEEDS},
+    return synthetic(
+        SEEDS,
+        {"data": law, "model.model.tau": tau, "steps": int(STEPS[-1])},
+        {"problem": np.array(PROBLEMS, object), "snapshot": STEPS},
+        off=(("seed", "problem", "snapshot"), ends[:, :, None] * falling),
+        off_v=1e-5 * spread * falling,
+        margin_ratio=np.full((SEEDS, len(STEPS)), 0.7),
+        support=(("seed", "input"), ~mixed[:, None] | (np.arange(4) > 0)),
     )
 
 

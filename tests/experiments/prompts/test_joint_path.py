@@ -6,24 +6,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import data, losses
 from jaxattn.data.prompts import shared_query
 from jaxattn.experiments.prompts.joint import PROBLEMS
 from jaxattn.experiments.prompts.joint_path import EXPERIMENT, choices, measure, minimizers, record
 from jaxattn.study.settings.paths import Radii
+from tests.experiments.synthetic import synthetic
 from tests.recorded import written
 
 KEY = jax.random.key(0)
 LAW = partial(shared_query, n=3, T=2, d=4)
 SEEDS = 160
-VERDICTS = {
-    "joint-path:head": "holds",
-    "joint-path:support": "does not hold",
-    "joint-path:relaxed": "holds with a correction",
-    "joint-path:growth": "holds",
-}
+VERDICTS = {"joint-path:support": "does not hold", "joint-path:relaxed": "holds with a correction"}
 
 
 def measured():
@@ -47,19 +42,17 @@ def path(obeyed, whole=1e-5, last=1000.0):
     radii = np.geomspace(10.0, last, 5)
     falling = np.minimum(radii[-1] / radii, 20.0)
     flat = np.ones((SEEDS, radii.size))
-    counts = {"attempted": SEEDS, "kept": SEEDS, "ambiguous": 0, "infeasible": 0, "unsolved": 0}
-    return xarray.Dataset(
-        {
-            "off": (("seed", "problem", "radius"), ends[:, :, None] * falling),
-            "off_v": (("seed", "radius"), 1e-5 * spread * falling),
-            "residual": (("seed", "radius"), 1e-12 * flat),
-            "lowest": (("seed", "radius"), flat > 0),
-            "support": (("seed", "input"), ~mixed[:, None] | (np.arange(5) > 0)),
-            "largest": (("seed",), np.ones(SEEDS, bool)),
-            "solved": (("attempt", "radius"), flat > 0),
-        },
-        {"seed": np.arange(SEEDS), "attempt": np.arange(SEEDS), "problem": np.array(PROBLEMS, object), "radius": radii},
-        counts,
+    return synthetic(
+        SEEDS,
+        {"ambiguous": 0},
+        {"attempt": np.arange(SEEDS), "problem": np.array(PROBLEMS, object), "radius": radii},
+        off=(("seed", "problem", "radius"), ends[:, :, None] * falling),
+        off_v=(("seed", "radius"), 1e-5 * spread * falling),
+        residual=(("seed", "radius"), 1e-12 * flat),
+        lowest=(("seed", "radius"), flat > 0),
+        support=(("seed", "input"), ~mixed[:, None] | (np.arange(5) > 0)),
+        largest=np.ones(SEEDS, bool),
+        solved=(("attempt", "radius"), flat > 0),
     )
 
 

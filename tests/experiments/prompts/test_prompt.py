@@ -4,17 +4,17 @@ from functools import partial
 
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import descent, heads, initial, losses
 from jaxattn.data.prompts import shared_query
 from jaxattn.experiments.prompts.prompt import measure
 from jaxattn.experiments.prompts.prompt.record import Prompts, prompt, zero
 from jaxattn.study.settings import schedule
+from tests.experiments.synthetic import synthetic
 from tests.recorded import recorded, written
 
 STEPS, SEEDS = np.array([10, 100, 1000, 10_000]), 100
-VERDICTS = {"prompt:limit": "holds", "prompt:equivalent": "holds"}
+VERDICTS = {}
 
 
 def measured():
@@ -31,19 +31,17 @@ def measured():
 def run(data, optimizer, off=1e-6):
     """A run with this 1 - cos at the end, whose prompt grows like k."""
     spread = 1 + 0.1 * np.resize([-1.0, 1.0], SEEDS)[:, None]
-    axes, seed = ("seed", "snapshot"), np.arange(SEEDS)
-    return xarray.Dataset(
-        {
-            "off": (axes, spread * np.minimum(off * (STEPS[-1] / STEPS), 1.0)),
-            "margin_ratio": (axes, 1 - spread * 0.002 * np.ones(len(STEPS))),
-            "p": ((*axes, "feature"), np.ones((SEEDS, len(STEPS), 10)) * (0.1 * STEPS)[None, :, None]),
-            "remainder": (axes, np.full((SEEDS, len(STEPS)), 1e-14)),
-            "solutions": (("seed",), np.full(SEEDS, 1e-12)),
-            "locally": (("seed",), seed < SEEDS),
-            "globally": (("seed",), seed < 0.4 * SEEDS),
-        },
-        {"seed": seed, "snapshot": STEPS},
-        {"data": data, "optimizer": optimizer, "steps": int(STEPS[-1]), "attempted": SEEDS, "kept": SEEDS},
+    return synthetic(
+        SEEDS,
+        {"data": data, "optimizer": optimizer, "steps": int(STEPS[-1])},
+        {"snapshot": STEPS},
+        off=spread * np.minimum(off * (STEPS[-1] / STEPS), 1.0),
+        margin_ratio=1 - spread * 0.002 * np.ones(len(STEPS)),
+        p=(("seed", "snapshot", "feature"), np.ones((SEEDS, 1, 10)) * (0.1 * STEPS)[:, None]),
+        remainder=np.full((SEEDS, len(STEPS)), 1e-14),
+        solutions=1e-12,
+        locally=np.ones(SEEDS, bool),
+        globally=np.arange(SEEDS) < 0.4 * SEEDS,
     )
 
 

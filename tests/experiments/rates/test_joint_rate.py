@@ -5,15 +5,15 @@ import functools
 import jax
 import numpy as np
 import pytest
-import xarray
 
 from jaxattn import descent, initial, models
 from jaxattn.experiments.rates.joint_rate import estimate, log_risk, measure
 from jaxattn.experiments.rates.law import near_orthogonal
 from jaxattn.study.settings.schedule import Logarithmically
+from tests.experiments.synthetic import synthetic
 from tests.recorded import recorded
 
-VERDICTS = {"joint-rate:risk": "not decided", "joint-rate:directions": "holds"}
+VERDICTS = {"joint-rate:risk": "not decided"}
 STEPS = np.array(Logarithmically(4)(4000))
 
 
@@ -25,11 +25,14 @@ def measured():
 def of_exponent(power):
     """A run of 100 seeds with nearly this exponent of -log risk; W and v converge."""
     fallen = 0.9 * STEPS ** (power * (1 + 0.02 * np.resize([-1.0, 1.0], 100)[:, None]))
-    curves = {"fallen": fallen, "size": fallen, "off_W": 0.5 / STEPS + 0 * fallen, "off_v": 0.5 / STEPS + 0 * fallen}
-    return xarray.Dataset(
-        {name: (("seed", "snapshot"), curve) for name, curve in curves.items()},
-        {"seed": np.arange(100), "snapshot": STEPS},
-        {"steps": 4000, "attempted": 100, "kept": 100, "diverged": 0, "infeasible": 0, "unsolved": 0},
+    return synthetic(
+        100,
+        {"steps": 4000},
+        {"snapshot": STEPS},
+        fallen=fallen,
+        size=fallen,
+        off_W=0.5 / STEPS + 0 * fallen,
+        off_v=0.5 / STEPS + 0 * fallen,
     )
 
 

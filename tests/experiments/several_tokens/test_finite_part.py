@@ -9,12 +9,12 @@ import xarray
 
 from jaxattn.experiments.several_tokens.finite_part import EXPERIMENT, summarize
 from jaxattn.experiments.several_tokens.limit import PARTS
-from jaxattn.study.claims import EXCLUDED, Verdict
+from jaxattn.study.claims import EXCLUDED
 from tests.experiments.several_tokens.runs import SEEDS, resting
 from tests.instances import gives_up
 
 RUNS, INPUTS = 40, 3
-VERDICTS = {"finite-part:quadratic": "holds", "finite-part:ReLU": "does not hold"}
+VERDICTS = {"finite-part:ReLU": "does not hold"}
 
 
 def measured():
@@ -52,12 +52,6 @@ def test_the_line_through_ratios_that_are_off_has_another_intercept():
     slope, intercept = np.polyfit(summary["predicted"], summary["descended"], 1)
     np.testing.assert_allclose([summary["slope"], summary["intercept"]], [slope, intercept], rtol=1e-9)
     assert 0.38 < float(summary["intercept_low"]) < 0.4 < float(summary["intercept_high"]) < 0.42
-
-
-@pytest.mark.parametrize("share", [0.6, 0.85])
-def test_most_inputs_are_not_nearly_all(share):
-    runs = measured() | {"lambda = 0.2": run(share).assign_attrs({"head.penalty": 0.2})}
-    assert EXPERIMENT.claims[0].judge(summarize(runs, jax.random.key(0))).verdict is Verdict.FAILS
 
 
 @pytest.fixture(scope="module")

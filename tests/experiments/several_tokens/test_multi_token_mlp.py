@@ -9,12 +9,12 @@ from jaxattn.experiments.several_tokens import screening
 from jaxattn.experiments.several_tokens.descriptions import SOLUTIONS, predict
 from jaxattn.experiments.several_tokens.multi_token_mlp import EXPERIMENT, PUBLISHED, not_distinguishable
 from jaxattn.study.claims import EXCLUDED, Verdict
+from tests.experiments.synthetic import synthetic
 from tests.instances import gives_up
 
+pytestmark = pytest.mark.usefixtures("drawn_once")
 SEEDS = 40
-HOLD = ("selected", "numbers", "predicted", "norm", "direction")
-VERDICTS = {f"multi-token-mlp:{name}": "holds" for name in HOLD}
-VERDICTS |= {f"multi-token-mlp:{name}": "does not hold" for name in ("every", "form")}
+VERDICTS = {"multi-token-mlp:every": "does not hold", "multi-token-mlp:form": "does not hold"}
 
 
 def measured():
@@ -31,20 +31,19 @@ def run(d):
     off = np.concatenate([np.outer(spread, ends), np.outer(spread, (0.02, 0.2, 0.15, 0.9))])
     size, seed = np.sqrt(steps / 2000), np.arange(2 * SEEDS)
     published, whole = seed < SEEDS, np.flatnonzero(seed % SEEDS < 10)
-    return xarray.Dataset(
-        {
-            "off": (("seed", "solution", "snapshot"), off[:, :, None] / size**1.5),
-            "size": (("seed", "snapshot"), np.where(published, 50.0, 20.0)[:, None] * size),
-            "several": (("seed",), np.ones(seed.size, bool)),
-            "published": (("seed",), published),
-            "every": (("seed",), ~published | (seed == 0)),
-            "whole_seed": (("whole",), whole),
-            "foretold": (("whole",), 0.5 * off[whole, 0]),
-            "fitted": (("whole",), off[whole, 0]),
-        },
-        {"seed": seed, "solution": np.array(SOLUTIONS, object), "snapshot": steps},
-        {"data.d": d, "steps": 2000, "attempted": SEEDS + 5, "kept": SEEDS, "ambiguous": 5}
+    return synthetic(
+        SEEDS,
+        {"data.d": d, "steps": 2000, "attempted": SEEDS + 5, "ambiguous": 5}
         | {"every_attempted": SEEDS + 6, "every_kept": SEEDS + 1, "every_finite": 5},
+        {"seed": seed, "solution": np.array(SOLUTIONS, object), "snapshot": steps},
+        off=(("seed", "solution", "snapshot"), off[:, :, None] / size**1.5),
+        size=np.where(published, 50.0, 20.0)[:, None] * size,
+        several=np.ones(seed.size, bool),
+        published=published,
+        every=~published | (seed == 0),
+        whole_seed=("whole", whole),
+        foretold=("whole", 0.5 * off[whole, 0]),
+        fitted=("whole", off[whole, 0]),
     )
 
 

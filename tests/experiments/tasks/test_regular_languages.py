@@ -4,22 +4,19 @@ from functools import partial
 from itertools import pairwise, product
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import xarray
 
 from jaxattn import descent, initial, models
-from jaxattn.experiments.tasks.regular_languages import CLAIMS, EQUAL, RUNS
+from jaxattn.experiments.tasks.regular_languages import EQUAL, RUNS
 from jaxattn.experiments.tasks.regular_languages.law import answered, even_pairs, parity
 from jaxattn.experiments.tasks.regular_languages.measure import _rise, _separated, estimate, measure
 from jaxattn.study.settings.schedule import Logarithmically
+from tests.experiments.synthetic import synthetic
 from tests.recorded import recorded
 
-VERDICTS = {claim.id: "holds" for claim in CLAIMS} | {
-    "regular-languages:stable": "holds with a correction",
-}
+VERDICTS = {"regular-languages:stable": "holds with a correction"}
 STEPS = np.array(Logarithmically(8)(10000))
 KEY = jax.random.key(0)
 
@@ -36,14 +33,19 @@ def of_gap(moved):
     series = {"size_W": np.sqrt(log), "size_v": log, "loss": 1 / STEPS, "moved": moved * (1 - log / log[-1]) * 5}
     series["off_first"] = 0.1 + 0 * log
     off = 0.05 / np.log(later + 1)
-    own = {"phase": 20.0, "rise_W": 2.0, "rise_v": 1.0, "answered": 1.0}
-    return xarray.Dataset(
-        {name: (("seed", "snapshot"), seeds * curve) for name, curve in series.items()}
-        | {name: (("seed",), np.full(20, value)) for name, value in own.items()}
-        | {"off": (("seed", "later"), seeds * off), "ratio": (("seed", "later"), 1 - seeds * off)}
-        | {name: (("attempt",), np.ones(20, bool)) for name in ("start", "soon")},
-        {"seed": np.arange(20), "attempt": np.arange(20), "snapshot": STEPS, "later": later},
-        {"attempted": 20, "kept": 20, "steps": 10000},
+    return synthetic(
+        20,
+        {"steps": 10000},
+        {"attempt": np.arange(20), "snapshot": STEPS, "later": later},
+        **{name: seeds * curve for name, curve in series.items()},
+        phase=20.0,
+        rise_W=2.0,
+        rise_v=1.0,
+        answered=1.0,
+        off=(("seed", "later"), seeds * off),
+        ratio=(("seed", "later"), 1 - seeds * off),
+        start=("attempt", np.ones(20, bool)),
+        soon=("attempt", np.ones(20, bool)),
     )
 
 
@@ -87,11 +89,11 @@ def test_a_chain_of_thought_finds_parity():
     W, v = np.zeros((6, 6)), np.array([1.0, 1.0, -1.0, -1.0, -1.0, -1.0])
     for one, at, other in product((0, 1), (1, 2), (0, 1)):
         W[one, 2 * at + other] = 50.0 if one == other else -50.0
-    W, v = jnp.asarray(W), jnp.asarray(v)
-    assert float(answered(W, v, 3)) == 1
+    rate = jax.jit(answered, static_argnums=2)
+    assert float(rate(W, v, 3)) == 1
     # The opposite answers turn the parity of three bits round twice, and that of two bits once.
-    assert float(answered(W, -v, 3)) == 1
-    assert float(answered(W[:4, :4], -v[:4], 2)) == 0
+    assert float(rate(W, -v, 3)) == 1
+    assert float(rate(W[:4, :4], -v[:4], 2)) == 0
 
 
 def test_the_first_phase_ends_where_all_are_right_for_good():
