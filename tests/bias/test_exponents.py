@@ -3,45 +3,39 @@
 from functools import lru_cache
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from jaxattn import bias, data, descent, norms, svm
+from jaxattn import bias, descent, norms, svm
 from jaxattn.bias import exponents
 from jaxattn.bias.checkpoints import as_run
 from jaxattn.bias.exponents import Exponent
+from tests import instances
+from tests.instances import slow
 
-SEEDS = 10
+SEEDS = 8
+PROBLEMS = instances.problems(SEEDS)
 # Small in a family, and far from the members that are compared by default.
-PLACES = [("l_p", 0.27), ("schatten_p", 0.8)]
-
-
-@lru_cache(maxsize=1)
-def problems():
-    keys = jax.random.split(jax.random.key(3), SEEDS)
-    return jax.vmap(lambda key: data.sphere(key, n=4, T=4, d=6))(keys)
+L, SCHATTEN = ("l_p", 0.27), ("schatten_p", 0.8)
 
 
 @lru_cache(maxsize=8)
 def perfect(family: str, place: float):
-    """Weights that grow along certified solutions of a norm, for the first token of each input."""
-    alpha = np.zeros((SEEDS, 4), int)
-    constraints = jax.vmap(svm.token_constraints)(problems(), alpha)
-    solution = svm.solve_batch(constraints, exponents.member(family, place))
-    assert (np.asarray(solution.status) == svm.Status.OPTIMAL).all()
+    """Weights that grow along certified solutions of a norm."""
+    solution = svm.solve_batch(instances.constraints(SEEDS), exponents.member(family, place))
+    assert (solution.status == svm.Status.OPTIMAL).all()
     return np.asarray(solution.W)[:, None] * np.array([30.0, 100.0, 300.0])[None, :, None, None]
 
 
 def given(family: str, place: float):
-    return {"X": problems().X, "Z": problems().Z, "W": perfect(family, place), "steps": (300, 1000, 3000)}
+    return {"X": PROBLEMS.X, "Z": PROBLEMS.Z, "W": perfect(family, place), "steps": (300, 1000, 3000)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("family", "place"), PLACES)
+@pytest.mark.parametrize(("family", "place"), [L, SCHATTEN])
 def test_solutions_of_a_norm_are_not_taken_for_those_that_are_compared_by_default(family, place):
     ranking = bias.rank_arrays(**given(family, place))
     if ranking.verdict.decided:
@@ -49,7 +43,7 @@ def test_solutions_of_a_norm_are_not_taken_for_those_that_are_compared_by_defaul
         assert all(abs(1 / one.p - place) < 0.02 for one in named)
 
 
-@pytest.mark.parametrize(("family", "place"), PLACES)
+@pytest.mark.parametrize(("family", "place"), [slow(*L), SCHATTEN])
 def test_solutions_of_a_norm_are_told_from_its_neighbours(family, place):
     ranking = bias.rank_arrays(**given(family, place), norms=[exponents.member(family, place), "2,inf"])
     assert ranking.verdict.norms == (exponents.member(family, place).name,)
@@ -58,7 +52,7 @@ def test_solutions_of_a_norm_are_told_from_its_neighbours(family, place):
     assert 1 / found.p == pytest.approx(place, abs=1e-6)
 
 
-@pytest.mark.parametrize("place", [0.0, pytest.param(0.5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("place", [0.0, slow(0.5)])
 def test_the_norms_that_are_compared_name_themselves(place):
     name = exponents.member("l_p", place).name
     ranking = bias.rank_arrays(**given("l_p", place), norms=[name, "nuclear", "spectral"])
@@ -76,15 +70,15 @@ def test_steepest_descent_in_any_norm_is_not_taken_for_another(family, place):
     steps = np.unique(np.round(10 ** np.arange(2.5, 3.6, 0.125)).astype(int))
     rule = descent.steepest(exponents.member(family, place), descent.falling_step(2.0))
     given = {"optimizer": rule, "steps": int(steps[-1]), "snapshots": tuple(steps.tolist()), "record_every": 1000}
-    run = descent.train_batch(np.zeros((SEEDS, 6, 6)), problems(), **given)
-    verdict = bias.rank(run, problems()).verdict
+    run = descent.train_batch(np.zeros((SEEDS, 5, 5)), PROBLEMS, **given)
+    verdict = bias.rank(run, PROBLEMS).verdict
     if verdict.decided:
         assert all(abs(exponents.places(name).get(family, np.inf) - place) < 0.05 for name in verdict.norms)
 
 
 def test_an_exponent_is_inferred_without_a_guess():
-    W = perfect("l_p", 0.27)
-    found = bias.infer(as_run(W, (300, 1000, 3000)), problems(), "l_p")
+    W = perfect(*L)
+    found = bias.infer(as_run(W, (300, 1000, 3000)), PROBLEMS, "l_p")
     assert 1 / found.exponent.p == pytest.approx(0.27, abs=0.002)
     assert found.exponent.low < 1 / 0.27 < found.exponent.high
     assert found.fits
@@ -92,9 +86,9 @@ def test_an_exponent_is_inferred_without_a_guess():
 
 
 def test_an_unknown_family_is_named():
-    run = as_run(np.ones((SEEDS, 1, 6, 6)), (300,))
+    run = as_run(perfect("l_p", 0.0), (300, 1000, 3000))
     with pytest.raises(ValueError, match=r"family: expected one of \['l_p', 'schatten_p'\], found 'l_q'"):
-        bias.infer(run, problems(), "l_q")
+        bias.infer(run, PROBLEMS, "l_q")
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ HIDDEN = RNG.normal(size=(SEQUENCES, T, D))
 EYE = np.eye(D)
 
 
-def of_previous():
-    """Return the certified W that selects the previous token of every query, from the package's own builder."""
+def selecting(alpha):
+    """Return the certified W that selects these tokens, one for every query, from the package's own builder."""
     X = np.repeat(HIDDEN, T - 1, axis=0)
     at = np.tile(np.arange(1, T), SEQUENCES)
     present = np.arange(T) <= at[:, None]
     problem = Problem(X, X[np.arange(len(X)), at], np.ones(len(X)), np.zeros(D), present=present)
-    return np.asarray(svm.solve(svm.token_constraints(problem, at - 1)).W)
+    return np.asarray(svm.solve(svm.token_constraints(problem, alpha(at))).W)
 
 
 PREVIOUS = np.tile(np.maximum(np.arange(T) - 1, 0), (SEQUENCES, 1))
@@ -26,45 +26,36 @@ PREVIOUS = np.tile(np.maximum(np.arange(T) - 1, 0), (SEQUENCES, 1))
 
 @pytest.fixture(scope="module")
 def optimum():
-    return of_previous()
+    return selecting(lambda at: at - 1)
 
 
 @pytest.fixture(scope="module")
 def found(optimum):
-    """Heads that are optimal, short, and wrong; they share their keys."""
-    W_Q = np.stack([20 * optimum.T, 0.01 * optimum.T, -20 * optimum.T])
+    """Heads that are optimal, short, wrong, and one that attends to the first token; they share their keys."""
+    first = selecting(lambda at: 0 * at)
+    W_Q = np.stack([20 * optimum.T, 0.01 * optimum.T, -20 * optimum.T, first.T])
     start = RNG.normal(size=W_Q.shape)
     return bias.heads(HIDDEN, W_Q, EYE[None], sources=PREVIOUS, start=(start, EYE[None]), scale=2.0)
 
 
 def test_the_optimum_lies_above_all_nulls_and_others_do_not(found):
-    assert found.rows.tolist() == [SEQUENCES * (1 + 2 + 3)] * 3
+    assert found.rows.tolist() == [SEQUENCES * (1 + 2 + 3)] * 4
     assert found.margin_ratio[0, 0] == pytest.approx(1, abs=1e-6)
     assert found.margin_ratio[1, 0] == pytest.approx(1, abs=1e-6)
     assert found.margin_ratio[2, 0] < 0
     assert (found.status == svm.Status.OPTIMAL).all()
-    assert found.verdict == ("above all nulls (frobenius, nuclear)", "not saturated", "not saturated")
-    np.testing.assert_allclose(found.violated, [0, 0, 1])
-    np.testing.assert_allclose(found.saturated, [1, 0, 0])
+    assert found.verdict == ("above all nulls (frobenius, nuclear)", "not saturated", "not saturated", "sink")
+    np.testing.assert_allclose(found.violated[:3], [0, 0, 1])
+    np.testing.assert_allclose(found.saturated[:3], [1, 0, 0])
     # Of three queries of a sequence, the first one's previous token is the first.
-    np.testing.assert_allclose(found.first[:2], 1 / 3)
+    np.testing.assert_allclose(found.first[[0, 1, 3]], [1 / 3, 1 / 3, 1])
 
 
 def test_a_table_has_a_line_for_each_head(found):
     lines = found.table().splitlines()
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert lines[1].endswith("above all nulls (frobenius, nuclear)")
-    assert sum(found.counts.values()) == 3
-
-
-def test_a_head_that_attends_to_the_first_token_is_a_sink():
-    hidden = np.concatenate([np.ones((SEQUENCES, T, 1)), HIDDEN], axis=2)
-    hidden[:, 0, 1] = 9
-    W_K, W_Q = np.zeros((2, 1, D + 1, 1))
-    W_Q[0, 0], W_K[0, 1] = 30, 1
-    found = bias.heads(hidden, W_Q, W_K, norms=["frobenius"])
-    assert found.first[0] == 1
-    assert found.verdict == ("sink",)
+    assert sum(found.counts.values()) == 4
 
 
 def test_tokens_that_no_matrix_separates_are_proved_to_be_so():
@@ -88,9 +79,8 @@ def test_grouped_heads_masks_and_queries_pose_the_problem(optimum):
     last = np.zeros((SEQUENCES, T), bool)
     last[:, -1] = True
     near = np.tri(T, dtype=bool) & ~np.tri(T, k=-2, dtype=bool)
-    assert bias.heads(HIDDEN, W_Q, EYE[None], queries=last, norms=["frobenius"]).rows.tolist() == [6, 6]
-    windowed = bias.heads(HIDDEN, W_Q, EYE[None], mask=near, norms=["frobenius"])
-    assert windowed.rows.tolist() == [SEQUENCES * (T - 1)] * 2
+    # The last query of each sequence sees one other token.
+    assert bias.heads(HIDDEN, W_Q, EYE[None], queries=last, mask=near, norms=["frobenius"]).rows.tolist() == [2, 2]
 
 
 @pytest.mark.parametrize(

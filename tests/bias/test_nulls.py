@@ -9,8 +9,11 @@ import pytest
 
 from jaxattn import metrics, norms, svm
 from jaxattn.bias import nulls
+from tests import instances
 
-LANES, D = 3, 3
+# Draws of one number compile once.
+LANES, D, DRAWS = 3, 3, 30
+RATIO = jax.jit(metrics.margin_ratio, static_argnums=2)
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +37,8 @@ def solution(rows):
 
 def direct(rows, W, norm, solution, lane):
     """Return the ratio of one matrix of a lane, without the batch."""
-    one = jax.tree.map(lambda leaf: jnp.asarray(leaf[lane]), (rows, solution))
-    return float(metrics.margin_ratio(jnp.asarray(W), one[0], norm, one[1]))
+    one = instances.lane((rows, solution), lane)
+    return float(RATIO(W, one[0], norm, one[1]))
 
 
 def test_draws_from_an_orthant_have_its_moments():
@@ -72,8 +75,8 @@ def test_each_null_is_the_ratio_of_its_matrix(rows, solution, norm):
     W = solution.W + 0.05 * np.random.default_rng(1).normal(size=solution.W.shape)
     start = np.random.default_rng(2).normal(size=W.shape)
     best = svm.solve_batch(rows, norm)
-    found: Any = nulls.ratios(rows, W, norm, best, jax.random.key(0), start, draws=30)
-    assert found.cone.shape == (LANES, 30)
+    found: Any = nulls.ratios(rows, W, norm, best, jax.random.key(0), start, DRAWS)
+    assert found.cone.shape == (LANES, DRAWS)
     assert (found.cone >= -1e-9).all()
     assert (found.cone < 1).all()
     assert found.unsolved == 0
@@ -94,7 +97,8 @@ def test_each_null_is_the_ratio_of_its_matrix(rows, solution, norm):
 
 
 def test_from_zero_the_nearest_matrix_is_the_optimum(rows, solution):
-    found: Any = nulls.ratios(rows, 3 * solution.W, "frobenius", solution, jax.random.key(0), 0 * solution.W, draws=2)
+    start = 0 * solution.W
+    found: Any = nulls.ratios(rows, 3 * solution.W, "frobenius", solution, jax.random.key(0), start, DRAWS)
     np.testing.assert_allclose(found.nearest, 1)
     np.testing.assert_allclose(found.bound(), 1)
 
@@ -103,7 +107,7 @@ def test_a_start_with_the_margins_is_nearest_to_itself(rows, solution):
     # The second trained matrix violates rows, and so does its start; the third has no margin, as zero has none.
     sizes = np.array([1.0, -2.0, 0.0])[:, None, None]
     W, start = sizes * solution.W, np.array([2.0, -2.0, 0.0])[:, None, None] * solution.W
-    found: Any = nulls.ratios(rows, W, "frobenius", solution, jax.random.key(0), start, draws=2)
+    found: Any = nulls.ratios(rows, W, "frobenius", solution, jax.random.key(0), start, DRAWS)
     assert found.nearest[0] == pytest.approx(1)
     assert found.nearest[1] == pytest.approx(direct(rows, -solution.W[1], "frobenius", solution, 1))
     assert found.nearest[2] == 0
@@ -131,11 +135,13 @@ def test_inputs_without_an_answer_are_named(rows, solution):
         nulls.ratios(rows, W, norms.frobenius, solution, key, draws=0)
 
 
-def test_a_cone_too_thin_to_draw_from_is_exceeded_by_nothing():
-    # Two nearly opposite rows in the plane: directions within 1e-9 of the second axis, and so across it.
-    rows = jnp.array([[[1.0, 1e-9]], [[-1.0, 1e-9]]])
-    lane = svm.Constraints(rows[None], jnp.ones((1, 2, 1)))
-    solution = svm.solve_batch(lane)
-    found = nulls.ratios(lane, solution.W, "frobenius", solution, jax.random.key(0), draws=3)
+def test_a_cone_too_thin_to_draw_from_is_exceeded_by_nothing(rows):
+    # Two nearly opposite rows of one query: directions within 1e-9 of the second axis, and so across it.
+    differences, present = np.zeros_like(rows.differences), np.zeros_like(rows.present)
+    differences[:, :2, 0, :2] = [[1.0, 1e-9], [-1.0, 1e-9]]
+    present[:, :2, 0] = True
+    thin = svm.Constraints(differences, np.zeros_like(rows.queries) + np.eye(D)[0], present=present)
+    solution = svm.solve_batch(thin)
+    found = nulls.ratios(thin, solution.W, "frobenius", solution, jax.random.key(0), draws=DRAWS)
     assert np.isinf(found.cone).all()
     assert np.isinf(found.bound()).all()

@@ -4,44 +4,46 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import bias, descent, norms, svm
+from jaxattn import bias, norms, svm
 from jaxattn.attention import Factored
 from jaxattn.bias import products
 from jaxattn.bias.checkpoints import as_run
 from tests import instances
 from tests.instances import assert_close
+from tests.svm.problems import one_row
 
 SEEDS = 8
-INF = float("inf")
-U, Z = np.array([3.0, -4.0]), np.array([1.0, 2.0])
-# For one row A = u z^T and m = 3: the largest <A, K Q^T> with factors of norm 1.
+U, Z = np.array([3.0, -4.0, 0.0]), np.array([1.0, 2.0, 0.0])
+# For one row A = u z^T and m = 5: the largest <A, K Q^T> with factors of norm 1.
 BY_HAND = {
     ("frobenius", "frobenius"): 5.0 * 5**0.5,
     ("frobenius", "spectral"): 5.0 * 5**0.5,
-    ("frobenius", "max"): 5.0 * 3.0 * 3**0.5,
-    ("max", "frobenius"): 7.0 * 5**0.5 * 3**0.5,
-    ("max", "max"): 7.0 * 3.0 * 3,
+    ("frobenius", "max"): 5.0 * 3.0 * 5**0.5,
+    ("max", "frobenius"): 7.0 * 5**0.5 * 5**0.5,
+    ("max", "max"): 7.0 * 3.0 * 5,
     ("2,inf", "2,inf"): 7.0 * 3.0,
 }
 
 
 @pytest.mark.parametrize("pair", BY_HAND)
 def test_one_row_by_hand(pair):
-    rows = svm.Constraints(jnp.asarray(U[None, None, None]), jnp.asarray(Z[None, None]))
+    rows = instances.stacked([one_row(U, Z)] * SEEDS)
     of_K, of_Q = map(norms.named, pair)
-    expected = np.array([1 / BY_HAND[pair]])
-    assert_close(products._bound(rows, of_K, of_Q, 3), expected, rtol=1e-6)
-    Q = np.random.default_rng(0).normal(size=(1, 2, 3))
+    expected = np.full(SEEDS, 1 / BY_HAND[pair])
+    assert_close(products._bound(rows, of_K, of_Q, 5), expected, rtol=1e-6)
+    # From random factors the alternation may end above it, but not from the best Q, here in the last lane.
+    Q, z = np.random.default_rng(0).normal(size=(SEEDS, 5, 5)), np.array([*Z, 0.0, 0.0])
+    best = {"max": np.outer(np.sign(z), np.ones(5)), "2,inf": np.outer(np.sign(z), np.eye(5)[0])}
+    Q[-1] = best.get(pair[1], np.outer(z, np.ones(5)))
     found = products._lowered(rows, Q, of_K, of_Q)
-    assert found >= expected * (1 - 1e-6)
-    # From random factors the alternation may end above it, but not from the best Q.
-    best = {"max": np.outer(np.sign(Z), np.ones(3)), "2,inf": np.outer(np.sign(Z), [1.0, 0.0, 0.0])}
-    start = best.get(pair[1], np.outer(Z, np.ones(3)))
-    assert_close(products._lowered(rows, start[None], of_K, of_Q), expected, rtol=1e-6)
+    assert (found >= expected * (1 - 1e-6)).all()
+    assert_close(found[-1], expected[-1], rtol=1e-6)
 
 
-def test_factors_of_a_solution_obey_the_product_that_it_attains():
+def test_factors_of_a_solution_obey_the_product_that_it_attains(monkeypatch):
     """The Frobenius solution is K with Q the identity, of spectral norm 1."""
+    # Enough to tell the products apart, not to settle.
+    monkeypatch.setattr(products, "_MOST", 5)
     W = np.asarray(svm.solve_batch(instances.constraints(SEEDS), "frobenius").W)
     sizes = np.array([10.0, 30.0, 100.0])[None, :, None, None]
     eye = jnp.broadcast_to(jnp.eye(W.shape[-1]), (SEEDS, 3, *W.shape[1:]))
@@ -57,12 +59,13 @@ def test_factors_of_a_solution_obey_the_product_that_it_attains():
 
 
 def test_other_weights_are_refused():
-    run = descent.train_batch(jnp.zeros((SEEDS, 5, 5)), instances.problems(SEEDS), steps=2, snapshots=(1, 2))
+    run = as_run(np.ones((SEEDS, 2, 5, 5)), (1, 2))
     with pytest.raises(ValueError, match=r"^run: expected one that trained attention.Factored\(K, Q\)"):
         bias.rank_factors(run, instances.problems(SEEDS), "max", "max")
 
 
-def test_without_a_known_bound_the_run_is_compared_from_one_side():
-    Q, rows = np.random.default_rng(0).normal(size=(1, 5, 2)), instances.constraints(1)
+def test_without_a_known_bound_the_run_is_compared_from_one_side(monkeypatch):
+    monkeypatch.setattr(products, "_MOST", 1)
+    Q, rows = np.random.default_rng(0).normal(size=(SEEDS, 5, 5)), instances.constraints(SEEDS)
     assert (products._bound(rows, norms.named("l_3"), norms.frobenius, 2) == 0).all()
     assert (products._lowered(rows, Q, norms.named("l_3"), norms.frobenius) > 0).all()
