@@ -280,13 +280,15 @@ def _check_noise(noise: Noise, keys: Any, shape: tuple[int, ...], is_needed: boo
 
 
 def _check_start(weights: Any, problem: Problem, rule: Rule) -> None:
-    """Raise ValueError unless weights and head values are finite at the start. Not checked under `jit`."""
+    """Raise ValueError unless weights and head values are finite at the start. Traced ones are not checked."""
     (model, head), arrays = array_fields.emptied((rule.model, rule.head))
     if not all(map(is_concrete, jax.tree.leaves((weights, problem, arrays)))):
         return
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)):
         raise ValueError("weights: expected finite numbers, found NaN or infinity among them")
-    values = np.asarray(_outputs(weights, problem, arrays, model, head))
+    # A function under `jit` may train on a problem that it does not take as an argument.
+    with jax.ensure_compile_time_eval():
+        values = np.asarray(_outputs(weights, problem, arrays, model, head))
     wrong = np.flatnonzero(~np.isfinite(values))
     if wrong.size:
         raise ValueError(

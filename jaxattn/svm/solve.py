@@ -153,8 +153,10 @@ def solve(
     tolerance = _tolerance(constraints, tolerance)
     if not all(map(is_concrete, jax.tree.leaves(constraints))):
         return _traced(solvers[0], norm, tolerance)(constraints)
-    lane = jax.tree.map(lambda leaf: np.asarray(leaf)[None], constraints)
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), _solved(lane, norm, solvers, tolerance))
+    # A function under `jit` may solve a problem that it does not take as an argument.
+    with jax.ensure_compile_time_eval():
+        lane = jax.tree.map(lambda leaf: np.asarray(leaf)[None], constraints)
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), _solved(lane, norm, solvers, tolerance))
 
 
 def att(
@@ -221,8 +223,8 @@ def solve_batch(
     solvers = _solvers(constraints, norm, solver)
     tolerance = _tolerance(constraints, tolerance)
     batch.check_concrete(constraints, "constraints", "use jax.vmap(svm.solve) there")
-    constraints = jax.tree.map(np.asarray, constraints)
-    return _solved(constraints, norm, solvers, tolerance, chunk)
+    with jax.ensure_compile_time_eval():
+        return _solved(jax.tree.map(np.asarray, constraints), norm, solvers, tolerance, chunk)
 
 
 def _solved(

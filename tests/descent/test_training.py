@@ -77,6 +77,17 @@ def test_it_works_under_jit_and_vmap_and_in_batches_of_any_chunk(kind):
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(lifted))
 
 
+@pytest.mark.parametrize("lift", [jax.jit, jax.vmap])
+def test_weights_and_problem_may_be_no_arguments_of_a_traced_function(lift):
+    W, problem = instances.free(), instances.problem()
+
+    def train(rates):
+        return descent.train(W, problem, steps=STEPS, optimizer=descent.gd(jnp.sum(rates))).weights
+
+    found = lift(train)(jnp.array([0.1]))
+    assert_close(found if lift is jax.jit else found[0], train(jnp.array([0.1])))
+
+
 def test_loss_and_head_reach_the_gradient():
     W, problem = instances.free(), instances.problem()
     given = {"optimizer": descent.gd(1.0), "steps": 1, "loss": losses.correlation_loss}

@@ -482,6 +482,14 @@ def test_a_solver_on_the_host_refuses_to_run_under_jit_and_vmap(solver, lift):
         lift(partial(svm.solve, norm=norm, solver=solver))(rows)
 
 
+@pytest.mark.parametrize("lift", [jax.jit, jax.vmap])
+def test_a_problem_that_is_no_argument_of_a_traced_function_is_solved(lift):
+    many = instances.constraints(2)
+    rows = instances.lane(many, 0)
+    found = lift(lambda c: (c * svm.solve(rows).primal, c * svm.solve_batch(many).primal[0]))(jnp.ones(2))
+    np.testing.assert_array_equal(found, np.full((2, 2), [[svm.solve(rows).primal], [svm.solve_batch(many).primal[0]]]))
+
+
 @pytest.mark.parametrize(
     ("rows", "norm", "solver", "message"),
     [
