@@ -36,7 +36,7 @@ DEFAULT = {
     *(("free", chance, "scale-free") for chance in ("minibatches and entropy", "dropout")),
     *(("function", "gumbel", "exact"), ("function", "none", "adam")),
     *(("two heads", "entropy", "scale-free"), ("two heads", "none", "jointly")),
-    *(("heads and values", chance, "scale-free") for chance in ("minibatches", "gumbel")),
+    ("heads and values", "minibatches", "scale-free"),
 }
 SLOW = {
     *((name, chance, "scale-free") for name in MODELS for chance in CHANCES if chance not in ("none", "dropout")),
@@ -45,7 +45,7 @@ SLOW = {
     ("free", "gumbel", "published"),
 }
 LANES = {
-    *(("free", "dropout", "scale-free"), ("function", "gumbel", "exact"), ("two heads", "none", "jointly")),
+    *(("free", "dropout", "scale-free"), ("function", "gumbel", "exact")),
     ("heads and values", "minibatches", "scale-free"),
 }
 

@@ -16,7 +16,7 @@ from jaxattn.descent.optimizers import length_of
 from jaxattn.study.configuration import composition
 from tests import instances
 from tests.descent.cases import CONFIGURED, STEPS, configured, reference
-from tests.instances import assert_close, d, single, slow
+from tests.instances import assert_close, d, slow
 
 # Rules that do not look at the length of the gradient.
 NEVER_STALL = ["adam", "falling_polar", "falling_sign", "lion", "mirror"]
@@ -50,6 +50,9 @@ STARTS = {
 }
 
 
+risk_and_slope = jax.jit(jax.value_and_grad(losses.risk))
+
+
 @cache
 def alone(name, kind, i, v=1.0) -> Any:
     """A lone run of the i-th problem, its head multiplied by a number."""
@@ -64,12 +67,12 @@ def test_its_steps_are_those_by_hand(name, kind):
     expected = reference(configured(name), start, problem)
     for k, step in enumerate((1, STEPS)[: 1 if name in LONG else 2]):
         assert_close(instances.lane(run.snapshots, k), expected[step], rtol=1e-9)
-    slope = jax.grad(losses.risk)(start, problem)
+    risk, slope = risk_and_slope(start, problem)
     assert_close(run.gradient_norm[0], length_of(slope, 0), rtol=1e-9)
-    assert_close(run.loss[0], losses.risk(start, problem))
+    assert_close(run.loss[0], risk)
 
 
-@battery(NAMES, rarer=set(NAMES) - {"adam", "mirror", "normalized_gd", "sign"})
+@battery(NAMES, rarer=set(NAMES) - {"adam", "mirror"})
 def test_a_lane_is_a_lone_run(name, kind):
     together = descent.train_batch(STARTS[kind], instances.problems(2), optimizer=configured(name), **GIVEN)
     for i in range(2):
@@ -96,11 +99,12 @@ def test_a_rule_that_is_blind_to_the_scale_goes_on_for_thousands_of_steps(name, 
 
 
 @pytest.mark.parametrize("name", NEVER_STALL)
-def test_it_keeps_single_precision_and_is_blind(name):
-    assert isinstance(configured(name), descent.ScaleFree)
-    start, problem = single((instances.free(), instances.problem()))
-    run = jax.eval_shape(partial(descent.train, optimizer=configured(name), steps=2), start, problem)
-    assert {leaf.dtype for leaf in (run.weights, run.loss)} == {np.dtype(np.float32)}
+def test_it_is_blind_and_keeps_single_precision(name):
+    rule = configured(name)
+    assert isinstance(rule, descent.ScaleFree)
+    W = jax.ShapeDtypeStruct((d, d), np.dtype(np.float32))
+    state = jax.eval_shape(rule.init, W)
+    assert jax.eval_shape(rule.update, W, state, W) == (W, state)
 
 
 def test_every_configuration_is_an_optimizer():

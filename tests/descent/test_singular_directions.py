@@ -13,6 +13,8 @@ from tests.instances import lane, single, slow
 # The rows of A (n, a) and B (n, b) are fewer or more than their columns; the last shape needs LAPACK.
 SHAPES = [(1, 4, 4), (5, 7, 9), (6, 10, 4), (12, 10, 10), (3, 20, 30), (20, 18, 19)]
 RARER = [(1, 4, 4), (12, 10, 10)]
+# One seed goes another way than many only in its decomposition: by rotations, or by LAPACK.
+ALONE = [SHAPES[1], SHAPES[-1]]
 LANES = 5
 
 
@@ -51,7 +53,8 @@ def test_products_and_matrices_give_the_directions_of_lapack_for_one_seed_and_fo
     for given in (pairs, G, Product(1e-200 * pairs.A, 1e-90 * pairs.B)):
         for found in jax.vmap(directions)(given, given):
             np.testing.assert_allclose(unit(found), want, rtol=0, atol=1e-13)
-        np.testing.assert_allclose(unit(directions(lane(given, 1))[0]), want[1], rtol=0, atol=1e-13)
+        if shape in ALONE:
+            np.testing.assert_allclose(unit(directions(lane(given, 1))[0]), want[1], rtol=0, atol=1e-13)
 
 
 def test_gradients_of_several_shapes_are_told_apart():
