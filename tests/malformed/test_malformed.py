@@ -50,13 +50,18 @@ def good(x, v, slope=1.0): return jnp.tanh(slope * jnp.vdot(x, v))
 
 @pytest.fixture(autouse=True)
 def _no_long_work(monkeypatch):
-    """Nothing may be drawn, trained, solved, measured or recorded."""
+    """Nothing may be drawn, trained, solved, measured or recorded, except that heads are tried out."""
 
     def refuse(*given, **more):
         raise AssertionError("expected an error before any work")
 
+    lifted = batch._lifted
+
+    def trying_out_a_head(function, *given):
+        return lifted(function, *given) if function.__qualname__.startswith("check_numbers") else refuse()
+
+    monkeypatch.setattr(batch, "_lifted", trying_out_a_head)
     for module, name in (
-        (batch, "_lifted"),
         (making, "make"),
         (making, "measured"),
         (recording, "run"),
