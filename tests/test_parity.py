@@ -5,6 +5,7 @@ Tolerances follow the record: W itself up to step 500 (late iterates drift on ro
 ones do), direction after; factored weights double their rounding error faster and agree up to step 100.
 """
 
+from functools import cache
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -22,17 +23,38 @@ STEPS = (1, 2, 10, 100, 500, 1000, 2000)
 NAMES = [HERE / f"local_{seed:02d}.npz" for seed in range(3)] + [ALL / f"local_{seed:02d}.npz" for seed in range(3, 10)]
 
 
+@cache
+def read(path):
+    """A record, its problem, and the constraints of the tokens that W and (K, Q) selected."""
+    record = dict(np.load(path))
+    problem = Problem(X=record["X"], Z=record["Z"], Y=record["Y"], v=record["v"])
+    return record, problem, {name: svm.token_constraints(problem, record[f"{name}_selected"]) for name in ("W", "KQ")}
+
+
+@cache
+def solved(norm):
+    """The solutions for all records that are here, as one batch, by record and weights."""
+    keys = [(path, name) for path in NAMES if path.exists() for name in ("W", "KQ")]
+    solutions = svm.solve_batch(instances.stacked([read(path)[2][name] for path, name in keys]), norm)
+    return {key: instances.lane(solutions, i) for i, key in enumerate(keys)}
+
+
 @pytest.fixture(scope="module", params=NAMES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def record(request):
+def path(request):
     if not request.param.exists():
         assert request.param.parent == ALL, f"{request.param} should be part of the repository"
         pytest.skip(f"the reference folder {ALL} is not here")
-    return dict(np.load(request.param))
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def problem(record):
-    return Problem(X=record["X"], Z=record["Z"], Y=record["Y"], v=record["v"])
+def record(path):
+    return read(path)[0]
+
+
+@pytest.fixture(scope="module")
+def problem(path):
+    return read(path)[1]
 
 
 @pytest.fixture(scope="module")
@@ -40,20 +62,6 @@ def runs(record, problem):
     """The published protocol from the recorded start, free (W) and factored (KQ)."""
     starts = {"W": jnp.asarray(record["W0"]), "KQ": attention.Factored(*map(jnp.asarray, (record["K0"], record["Q0"])))}
     return {name: descent.train(start, problem, steps=2000, snapshots=STEPS) for name, start in starts.items()}
-
-
-@pytest.fixture(scope="module")
-def posed(record, problem):
-    """The problems of the tokens that W and (K, Q) selected."""
-    return {name: svm.token_constraints(problem, record[f"{name}_selected"]) for name in ("W", "KQ")}
-
-
-@pytest.fixture(scope="module")
-def solutions(posed):
-    """Their solutions in either norm."""
-    both = instances.stacked(list(posed.values()))
-    solved = {norm: svm.solve_batch(both, norm) for norm in ("frobenius", "nuclear")}
-    return {(name, norm): instances.lane(solved[norm], i) for norm in solved for i, name in enumerate(posed)}
 
 
 def trajectory(runs, name):
@@ -95,14 +103,14 @@ def test_the_selected_tokens_are_the_published_ones(record, problem, runs, name)
 
 @pytest.mark.parametrize("name", ["W", "KQ"])
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
-def test_svm_solutions_agree_with_the_published_ones_to_their_accuracy(record, posed, solutions, name, norm):
-    published, solution = jnp.asarray(record[f"{name}_svm_{norm[:3]}_scs"]), solutions[name, norm]
+def test_svm_solutions_agree_with_the_published_ones_to_their_accuracy(path, record, name, norm):
+    published, solution = jnp.asarray(record[f"{name}_svm_{norm[:3]}_scs"]), solved(norm)[path, name]
     assert svm.Status(int(solution.status)) is svm.Status.OPTIMAL
     # Theirs are accurate to a few 1e-5 in W (largest distance in the ten: 3.7e-5), so 1 - correlation, which
     # is half the squared distance, to 7e-10; and they violate constraints by up to 7e-6.
     assert distance(published, solution.W) < 1e-4
     assert 1 - metrics.correlation(jnp.asarray(solution.W), published) < 5e-9
-    assert abs(np.min(svm.margins(posed[name], published)) - 1) < 5e-5
+    assert abs(np.min(svm.margins(read(path)[2][name], published)) - 1) < 5e-5
     np.testing.assert_allclose(np.asarray(solution.primal), norm_of(published, norm), rtol=1e-4)
 
 
@@ -111,9 +119,9 @@ def norm_of(W, norm):
 
 
 @pytest.mark.parametrize(("name", "norm", "other"), [("W", "frobenius", "nuclear"), ("KQ", "nuclear", "frobenius")])
-def test_descent_ends_near_the_solution_of_the_tokens_it_selected(runs, solutions, name, norm, other):
+def test_descent_ends_near_the_solution_of_the_tokens_it_selected(path, runs, name, norm, other):
     # Free weights towards the Frobenius solution; factored ones, with the published penalty, towards the nuclear one.
     W = attention.matrix(runs[name].weights)
-    near, far = (metrics.correlation(W, jnp.asarray(solutions[name, one].W)) for one in (norm, other))
+    near, far = (metrics.correlation(W, jnp.asarray(solved(one)[path, name].W)) for one in (norm, other))
     assert near > 0.9
     assert near > far

@@ -23,8 +23,8 @@ def test_the_most_telling_problems_are_kept_in_order():
     key = jax.random.key(0)
     kept = data.separating(key, ("frobenius", "nuclear"), n=3, T=3, d=6, count=6, tries=4)
     every = jax.vmap(lambda key: data.sphere(key, n=3, T=3, d=6))(jax.random.split(key, 24))
-    expected = np.sort(confusion(every, "frobenius", "nuclear"))[:6]
-    np.testing.assert_allclose(confusion(kept, "frobenius", "nuclear"), expected, rtol=1e-6)
+    order = np.argsort(confusion(every, "frobenius", "nuclear"))[:6]
+    jax.tree.map(np.testing.assert_array_equal, kept, jax.tree.map(lambda leaf: leaf[order], every))
 
 
 def test_other_than_two_norms_and_too_few_solutions_are_errors():
@@ -32,4 +32,4 @@ def test_other_than_two_norms_and_too_few_solutions_are_errors():
         data.separating(jax.random.key(0), ("frobenius",), n=3, T=3, d=6)
     # In two dimensions most choices of tokens cannot be separated.
     with pytest.raises(ValueError, match=r"expected 4 problems with certified solutions, found [0-3] of 4"):
-        data.separating(jax.random.key(0), ("frobenius", "max"), n=8, T=4, d=2, count=4, tries=1)
+        data.separating(jax.random.key(0), ("frobenius", "nuclear"), n=8, T=4, d=2, count=4, tries=1)

@@ -32,6 +32,11 @@ def of_risk(loss):
     return jax.jit(jax.value_and_grad(partial(language.risk, loss=loss)))
 
 
+@jax.jit
+def probabilities(W, choices):
+    return language.softmax(language.logits(W, choices), choices)
+
+
 @partial(jax.jit, static_argnames=("loss", "rule"))
 def slopes(several, table, loss, rule):
     """Those of several texts in one program."""
@@ -48,7 +53,7 @@ def test_the_slope_of_pairs_is_the_gradient_of_the_risk(candidates, loss, rule):
     risk, expected = of_risk(loss)(W, choices)
     assert_close(of_W(slope, choices), expected, rtol=1e-12)
     np.testing.assert_allclose(slope.risk, risk, rtol=1e-12)
-    p = np.asarray(language.softmax(language.logits(W, choices), choices))
+    p = np.asarray(probabilities(W, choices))
     np.testing.assert_allclose(slope.probability, choices.share @ p[np.arange(N), np.asarray(choices.next)], rtol=1e-12)
 
 
@@ -85,25 +90,21 @@ def test_scores_of_ones_own_reach_the_slope(rule):
 def naive(choices, loss, step_of):
     """W after every step of descent by automatic differentiation, and what is read before it."""
     both = of_risk(loss)
-    W, states, series = jnp.zeros((choices.E.shape[1],) * 2), [], []
+    W, states, series = np.zeros((choices.E.shape[1],) * 2), [], []
     for _ in range(STEPS):
         states.append(W)
-        risk, slope = both(W, choices)
-        p = np.asarray(language.softmax(language.logits(W, choices), choices))
+        risk, slope = map(np.asarray, both(W, choices))
+        p = np.asarray(probabilities(W, choices))
         of_next = p[np.arange(N), np.asarray(choices.next)]
         series.append((np.dot(choices.share, of_next), risk, np.linalg.norm(slope)))
         W = W - step_of(slope)
     return [*states, W], np.array(series).T
 
 
-def length(slope):
-    return jnp.sqrt(jnp.sum(slope**2))
-
-
 STEP_OF = {
     "gd": lambda slope: 0.3 * slope,
-    "normalized": lambda slope: 0.1 * slope / (length(slope) + descent.PUBLISHED_EPSILON),
-    "free": lambda slope: 0.1 * slope / length(slope),
+    "normalized": lambda slope: 0.1 * slope / (np.linalg.norm(slope) + descent.PUBLISHED_EPSILON),
+    "free": lambda slope: 0.1 * slope / np.linalg.norm(slope),
 }
 
 
@@ -150,7 +151,7 @@ def test_fewer_snapshots_and_entries_are_some_of_all():
     assert_close(some.snapshots, every.snapshots[np.array([0, 3, 50])])
     for name in ("probability", "loss", "gradient_norm"):
         assert_close(getattr(some, name), getattr(every, name)[::7])
-    assert language.train(choices, steps=STEPS).snapshots.shape == (0, V, V)
+    assert jax.eval_shape(partial(language.train, steps=STEPS), choices).snapshots.shape == (0, V, V)
 
 
 def test_the_exact_direction_goes_on_where_the_loss_has_underflowed():
@@ -189,9 +190,11 @@ def test_a_lane_of_train_batch_is_a_lone_run(candidates, name, steps):
 
 def test_train_works_under_jit_and_vmap():
     batch = texts.batch_of("prefix")
-    lifted = jax.jit(jax.vmap(lambda choices: language.train(choices, steps=5, snapshots=(2,))))(batch)
+    # The lone run is compiled for the lanes above.
+    of = {"optimizer": OPTIMIZERS["normalized"], "steps": 20, "snapshots": (2, 5), "record_every": 3}
+    lifted = jax.jit(jax.vmap(partial(language.train, **of)))(batch)
     for i in range(3):
-        assert_close(lane(lifted, i), language.train(lane(batch, i), steps=5, snapshots=(2,)), rtol=1e-12)
+        assert_close(lane(lifted, i), language.train(lane(batch, i), **of), rtol=1e-12)
 
 
 def test_other_numbers_and_snapshot_steps_compile_nothing_again():
