@@ -94,7 +94,7 @@ WITH = {
         "loss": partial(powered, number),
         "noise": descent.gumbel(number),
         "key": KEY,
-        "optimizer": descent.steepest("l1", number),
+        "optimizer": descent.steepest("spectral", number),
     },
     "all of its own": lambda number: {
         "loss": Scaled(number),
