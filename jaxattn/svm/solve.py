@@ -121,8 +121,9 @@ def solve(
 ) -> Solution:
     """Solve `min ||W||  s.t. <A_k, W> >= b_k`, or its soft margin, and certify the answer (2308.16898, Att-SVM).
 
-    Works under `jit` and `vmap` with this package's own solvers; of several solvers only the first is used there. Under
-    `grad`, too, where only the optimal value, `primal`, has a derivative, from the multipliers: unique if these and W
+    Works under `jit` and `vmap` with this package's own solvers; of several solvers only the first is used there. A
+    problem that is no argument of the traced function is solved once, while it is traced, by any solver. Under `grad`,
+    too, where only the optimal value, `primal`, has a derivative, from the multipliers: unique if these and W
     are, and 0 if the status is not OPTIMAL.
 
     Args:
