@@ -22,7 +22,7 @@ _FIELDS = (*_AXES, "present")
 
 
 def is_concrete(value: Any) -> bool:
-    """Return whether the numbers of `value` can be read now, that is, outside `jit` and `vmap`."""
+    """Return whether the numbers of `value` can be read now, as those of arguments under `jit` and `vmap` cannot."""
     return isinstance(value, np.ndarray | jax.Array) and not isinstance(value, Tracer)
 
 

@@ -137,7 +137,7 @@ def checked(combinations: Sequence[Sequence[str]], names: Sequence[str] = ("",))
         if key.partition(".")[0] == "svm":
             raise UsageError(f"{argument}: expected none, since each norm has its own certified solver, found one")
     configs, tried = composition.composed([*map(with_defaults, combinations)]), list[Any]()
-    return [_question(config, tried, named) for config, named in zip(configs, names, strict=True)]
+    return [_question(config, tried, name) for config, name in zip(configs, names, strict=True)]
 
 
 def _question(config: DictConfig, tried: list[Any], name: str) -> Question:

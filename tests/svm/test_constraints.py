@@ -68,9 +68,6 @@ def test_malformed_constraints_are_refused(differences, queries, message):
     malformed = svm.Constraints(jnp.asarray(differences), jnp.asarray(queries))
     with pytest.raises(ValueError, match=rf"^constraints: .*{message}"):
         svm.solve(malformed)
-
-
-def test_a_lone_problem_is_no_batch():
     with pytest.raises(ValueError, match=r"^constraints: .*\(batch, n, m, d\) and queries \(batch, n, e\), found"):
         svm.solve_batch(svm.Constraints(*map(jnp.asarray, GOOD)))
 
@@ -158,7 +155,9 @@ def test_the_closest_matrix_on_the_equations_is_the_projection(copies):
     W = rng.normal(size=(4, 4))
     A = instances.matrices(posed)[equal].reshape(-1, 16)
     expected = W.ravel() - np.linalg.pinv(A) @ (A @ W.ravel() - targets[equal])
-    assert_close(jax.jit(cons.onto)(posed, found, W), expected.reshape(4, 4))
+    assert_close(cons.onto(posed, found, jnp.asarray(W)), expected.reshape(4, 4))
+    G = A @ A.T
+    np.testing.assert_allclose(cons.gram(posed)[np.ix_(equal.ravel(), equal.ravel())], G, rtol=1e-12)
 
 
 @pytest.mark.parametrize(

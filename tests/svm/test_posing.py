@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxattn import Problem, attention, svm
+from jaxattn import Problem, attention, svm, tokens
 from jaxattn.svm import Status
 from jaxattn.svm import constraints as cons
 from tests import instances
@@ -77,6 +77,11 @@ def test_differences_run_over_the_other_tokens_in_increasing_order():
     assert_close(svm.margins(posed, W), np.array(margins))
 
 
+@pytest.mark.parametrize("kind", [list, np.array, jnp.array, lambda a: np.array(a, np.uint8)])
+def test_tokens_may_be_integers_of_any_kind(kind):
+    assert_close(svm.token_constraints(instances.problem(), kind([2, 0, 3])), tokens_posed(), rtol=0)
+
+
 @pytest.mark.parametrize(
     ("alpha", "message"),
     [
@@ -115,6 +120,7 @@ def test_one_token_a_set_is_the_tokens_own_problem():
     alone = svm.set_constraints(instances.problem(), np.arange(T)[None, :] == ALPHA[:, None])
     expected = tokens_posed()
     assert_close((alone.differences, alone.queries), (expected.differences, expected.queries), rtol=0)
+    assert_close(svm.solve(alone).W, svm.solve(expected).W, rtol=1e-12)
 
 
 def test_the_finite_part_has_the_ratios_of_the_attention():
@@ -139,6 +145,10 @@ def test_a_prompt_is_a_column():
     rows = np.array([X[i, alpha[i]] - X[i, t] for i in range(n) for t in range(T) if t != alpha[i]])
     p = np.random.default_rng(0).normal(size=d)
     assert_close(svm.margins(posed, jnp.asarray(p[:, None])).ravel(), rows @ p)
+    found = svm.solve(posed)
+    if found.status == Status.OPTIMAL:
+        assert found.W.shape == (d, 1)
+        np.testing.assert_allclose(np.min(rows @ found.W[:, 0]), 1, rtol=1e-12)
 
 
 def causal(X, selected):
@@ -167,6 +177,10 @@ def test_causal_attention_is_a_ragged_list():
     assert_close(ragged.W, by_hand.W, rtol=1e-10)
     assert_close(np.asarray(ragged.duals)[np.asarray(posed.present)], by_hand.duals.ravel(), rtol=1e-8)
     np.testing.assert_array_equal(np.asarray(ragged.duals)[~np.asarray(posed.present)], 0)
+    for x, chosen in zip(X, selected, strict=True):
+        for t, alpha in enumerate(chosen, start=1):
+            logits = x[: t + 1] @ ragged.W @ x[t]
+            assert logits[alpha] - np.max(np.delete(logits, alpha)) >= 1 - 1e-12
 
 
 def test_sequences_of_equal_lengths_are_the_problem_of_their_inputs():
@@ -262,10 +276,12 @@ def test_a_prompt_of_whole_numbers_is_posed_in_floating_point():
     assert_close(svm.solve(posed).W, np.array([[0.5], [0.0]]))
 
 
-def test_att_solves_the_problem_with_these_tokens():
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_att_solves_the_problem_with_these_tokens(norm):
     one = instances.problem()
-    found = svm.att(np.asarray(one.X), np.asarray(one.Z), ALPHA, norm="nuclear")
-    jax.tree.map(np.testing.assert_array_equal, found, svm.solve(tokens_posed(), "nuclear"))
+    alpha = tokens.optimal(one)
+    found = svm.att(np.asarray(one.X), np.asarray(one.Z), np.asarray(alpha), norm=norm)
+    jax.tree.map(np.testing.assert_array_equal, found, svm.solve(svm.token_constraints(one, alpha), norm))
 
 
 def test_att_takes_lists():
@@ -281,11 +297,15 @@ def priced(C):
     return svm.soft(instances.lane(instances.constraints(4), 0), C)
 
 
-def test_lists_and_integers_of_any_kind_are_taken():
+def att(X=None, Z=None, alpha=(0, 1, 2), norm="frobenius"):
+    one = instances.problem()
+    return svm.att(one.X if X is None else X, one.Z if Z is None else Z, list(alpha), norm=norm)
+
+
+def test_lists_are_taken_for_arrays():
     problem = instances.problem()
     lists = Problem(**{name: np.asarray(array).tolist() for name, array in problem.arrays.items()})
-    for alpha in (ALPHA.tolist(), jnp.asarray(ALPHA), ALPHA.astype(np.uint8)):
-        assert_close(svm.token_constraints(lists, alpha), tokens_posed(), rtol=0)
+    assert_close(svm.token_constraints(lists, ALPHA.tolist()), tokens_posed(), rtol=0)
     selected, logits = np.eye(T, dtype=bool)[ALPHA], np.zeros((n, T))
     found = svm.finite_constraints(problem, selected.tolist(), logits.tolist())
     jax.tree.map(np.testing.assert_array_equal, found, svm.finite_constraints(problem, selected, logits))
@@ -327,7 +347,13 @@ REFUSED = [
         (priced, (ONES(shape),), r"C: expected a number or one for each row, \(3, 3\), found shape")
         for shape in (3, (1, 3), (4, 3))
     ),
-    (svm.att, (ONES((3, 4)), ONES((3, 4)), [0]), r"X: expected shape \(n, T, d\), found \(3, 4\)"),
+    (att, (ONES((3, 4)),), r"X: expected shape \(n, T, d\), found \(3, 4\)"),
+    (att, (np.full((3, 4, 5), np.nan),), "X: expected finite numbers"),
+    (att, (ONES((3, 1, 5)),), "X: expected at least T = 2 tokens"),
+    (att, (None, ONES((3, 4))), r"Z: expected shape \(3, 5\)"),
+    (att, (None, None, [0, 1, 4]), r"alpha: expected tokens 0\.\.3, found \[4\]"),
+    (att, (None, None, [0, 1]), "alpha: expected 3 integers"),
+    (att, (None, None, [0, 1, 2], "frobenus"), "norm: expected one of"),
 ]
 
 

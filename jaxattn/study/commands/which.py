@@ -121,8 +121,8 @@ def of_sweep(words: Sequence[str]) -> None:
     settings = composition.varied(combinations)
     if not settings[0]:
         raise UsageError("--multirun: expected several values for a key, such as optimizer.step=0.01,0.1, found one")
-    named = [f"{' '.join(f'{key}={value}' for key, value in setting.items())}: " for setting in settings]
-    asked = checked(combinations, named)
+    labels = [f"{' '.join(f'{key}={value}' for key, value in setting.items())}: " for setting in settings]
+    asked = checked(combinations, labels)
     answers = [one.answer() for one in asked]
     names = itertools.chain.from_iterable(rankings.named(one.norms)[0] for one in asked)
     table, found = Table(settings, list(names)), list[Point]()
