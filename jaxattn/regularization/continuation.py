@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -37,7 +38,12 @@ class _State(NamedTuple):
 
 
 def follow(
-    task: Task, x: Float[Array, "a b"], radii: Float[Array, " radii"], most: int, count: Int[Array, ""] | None = None
+    task: Task | Callable[[Int[Array, ""]], Task],
+    x: Float[Array, "a b"],
+    radii: Float[Array, " radii"],
+    most: int,
+    count: Int[Array, ""] | None = None,
+    ahead: Float[Array, " radii"] | None = None,
 ) -> Branch:
     """Find a point of small residual on each radius, starting from the point on the previous one.
 
@@ -45,37 +51,44 @@ def follow(
     the radii independently, so that all wait only for the seed with the most steps in total.
 
     Args:
-        task: the risk and the ball.
+        task: the risk and the ball, or a function that returns those of the k-th radius.
         x: initial coordinates, at any scale.
         radii: the radii in the order to follow, increasing or decreasing.
         most: the largest number of steps on one radius.
         count: the number of radii to follow. Default: all.
+        ahead: for each radius, how far from the last point it begins, in units of the last move between radii. Default:
+            along the tangent of the path of one risk.
     """
     count = jnp.asarray(radii.size) if count is None else count
     sharp = jnp.finfo(x.dtype).eps ** 0.4
-    lengths = task.ball.length(radii)
+    at = task if callable(task) else lambda _: task
+    zero = jnp.zeros((), int)
+    ball = at(zero).ball
+    lengths = ball.length(radii)
 
     def on_sphere(x: Array, length: Array) -> Array:
         return x * length / jnp.sqrt(jnp.sum(x * x))
 
     def advance(now: _State) -> _State:
-        found = step(task, now.x, radii[now.number], now.damping, now.good)
+        found = step(at(now.number), now.x, radii[now.number], now.damping, now.good)
         steps, solved = now.steps + 1, found.residual <= sharp
         leaves = solved | (steps >= most)
         done = Branch(now.done.x.at[now.number].set(found.x), now.done.steps.at[now.number].set(steps))
         following = jnp.minimum(now.number + 1, count - 1)
-        ahead = found.x + (lengths[following] - lengths[now.number]) * jnp.where(solved, found.tangent, 0.0)
+        if ahead is None:
+            move = (lengths[following] - lengths[now.number]) * jnp.where(solved, found.tangent, 0.0)
+        else:
+            move = ahead[following] * (found.x - done.x[jnp.maximum(now.number - 1, 0)])
         return _State(
             number=now.number + leaves,
             steps=jnp.where(leaves, 0, steps),
             failed=jnp.where(leaves, jnp.where(solved, 0, now.failed + 1), now.failed),
-            x=jnp.where(leaves, on_sphere(task.ball.kicked(ahead), lengths[following]), found.x),
+            x=jnp.where(leaves, on_sphere(ball.kicked(found.x + move), lengths[following]), found.x),
             damping=jnp.where(leaves, _FIRST, found.damping),
             good=leaves | found.good,
             done=done,
         )
 
-    zero = jnp.zeros((), int)
     empty = Branch(jnp.zeros((radii.size, *x.shape), x.dtype), jnp.zeros(radii.size, int))
     first = on_sphere(x, lengths[0])
     start = _State(zero, zero, zero, first, jnp.asarray(_FIRST, x.dtype), jnp.ones((), bool), empty)

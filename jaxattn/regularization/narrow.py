@@ -17,7 +17,7 @@ from jaxattn.problem import Problem, check_kind
 from jaxattn.regularization.balls import Narrow
 from jaxattn.regularization.continuation import follow
 from jaxattn.regularization.inverses import Linear, by_coordinates
-from jaxattn.regularization.newton import Slope, Task, hessian, read
+from jaxattn.regularization.newton import Slope, Task, read
 from jaxattn.regularization.objective import End, Surprise, first, lower, of_tokens, read_path, slope_of
 from jaxattn.regularization.path import check_radii
 from jaxattn.svm import constraints as cons
@@ -223,5 +223,5 @@ def _better(one: _Points, other: _Points) -> _Points:
 def _is_minimum(task: Task, x: Float[Array, "a m"], R: Float[Array, ""]) -> Bool[Array, ""]:
     now = read(task, x, R)
     multiplier = -jnp.sum(task.ball.gradient(x, now.G) * x) / jnp.sum(x * x)
-    equations = Linear(x, now.G, (1 + _BENT) * multiplier, hessian(task.slope, now.logits))
+    equations = Linear(x, now.G, (1 + _BENT) * multiplier, now.B)
     return by_coordinates(task.ball, task.rows, equations).inside

@@ -41,12 +41,13 @@ class Task(NamedTuple):
 
 
 class Point(NamedTuple):
-    """The gradient and residual at coordinates on the sphere.
+    """The gradient, Hessian and residual at coordinates on the sphere.
 
     Attributes:
         logits: the logits minus those of the first tokens, (n, T - 1).
         coefficients: the gradient with respect to the logits, divided by `exp(log_scale)`.
         log_scale: see `gradients.Slope`.
+        B: the blocks of the Hessian with respect to the logits, divided by the same factor.
         G: the gradient with respect to W, divided by the same factor.
         dual: the dual norm of G.
         residual: the residual of the ball's first-order conditions (`Ball.residual`).
@@ -55,6 +56,7 @@ class Point(NamedTuple):
     logits: Float[Array, "n m"]
     coefficients: Float[Array, "n m"]
     log_scale: Float[Array, ""]
+    B: Float[Array, "n m m"]
     G: Float[Array, "p q"]
     dual: Float[Array, ""]
     residual: Float[Array, ""]
@@ -80,13 +82,22 @@ class Step(NamedTuple):
 
 
 def read(task: Task, x: Float[Array, "a b"], R: Float[Array, ""]) -> Point:
-    """Evaluate the risk's gradient at coordinates on the sphere of a ball of radius R."""
+    """Evaluate the risk's gradient and Hessian at coordinates on the sphere of a ball of radius R."""
     W = task.ball.matrix(x, task.rows)
     logits = cons.margins(task.rows, W)
-    coefficients, log_scale = task.slope(logits)
+    (coefficients, log_scale), changes = jax.linearize(task.slope, logits)
+
+    def column(t: Array) -> Array:
+        change, of_scale = changes(jnp.zeros_like(logits).at[:, t].set(1.0))
+        return change + coefficients * of_scale
+
+    # Except for that factor, an input's gradient depends only on its own logits, so the derivative along the t-th logit
+    # of all inputs at once gives the t-th column of each block.
+    B = jax.vmap(column, out_axes=2)(jnp.arange(logits.shape[1]))
     G = cons.combination(task.rows, coefficients)
     dual = task.ball.dual_norm(G)
-    return Point(logits, coefficients, log_scale, G, dual, task.ball.residual(x, W, G, dual, R))
+    residual = task.ball.residual(x, W, G, dual, R)
+    return Point(logits, coefficients, log_scale, (B + jnp.swapaxes(B, 1, 2)) / 2, G, dual, residual)
 
 
 def step(
@@ -100,8 +111,7 @@ def step(
     multiplier = -jnp.sum(g * x) / square
     unit = jnp.sqrt(jnp.sum(g * g) / square)
     level = jnp.maximum(jnp.maximum(multiplier, 0.0), ball.least(G, now.dual)) + damping * unit
-    B = hessian(task.slope, now.logits)
-    linear = task.inverse(ball, rows, Linear(x, G, level, B))
+    linear = task.inverse(ball, rows, Linear(x, G, level, now.B))
     inside, solved, applied = linear.inside, linear.solved, linear.applied
 
     def refined(v: Array) -> Array:
@@ -122,11 +132,16 @@ def step(
         rises = jnp.sum((g - new * jnp.sum(g * new) / square) * d)
         return rises / falls * jnp.exp(log_scale - now.log_scale)
 
-    shares = jnp.asarray(_SHARES, x.dtype)
-    left = jax.vmap(slope_after)(shares)
-    fine = (left >= -_UPWARDS) & jnp.isfinite(left) & (falls < 0) & inside
-    first = jnp.argmax(fine)
-    good = fine[first]
+    def shorten(tried: tuple[Array, Array]) -> tuple[Array, Array]:
+        left = slope_after(shares[tried[0]])
+        return tried[0] + 1, (left >= -_UPWARDS) & jnp.isfinite(left)
+
+    # Nearly all batches try one fraction.
+    shares, possible = jnp.asarray(_SHARES, x.dtype), (falls < 0) & inside
+    number, good = jax.lax.while_loop(
+        lambda tried: possible & ~tried[1] & (tried[0] < shares.size), shorten, (jnp.zeros((), int), jnp.zeros((), bool))
+    )
+    first = jnp.maximum(number - 1, 0)
     # After a failed step, keep the damping with which the next one succeeded.
     relaxed = jnp.where(was_good & (first == 0), damping / 8, damping)
     return Step(
@@ -140,19 +155,3 @@ def step(
 
 def _on_sphere(x: Float[Array, "a b"], square: Float[Array, ""]) -> Float[Array, "a b"]:
     return x * jnp.sqrt(square / jnp.sum(x * x))
-
-
-def hessian(slope: Slope, logits: Float[Array, "n m"]) -> Float[Array, "n m m"]:
-    """Return the blocks of the risk's Hessian, divided by the factor of its gradient.
-
-    Except for that factor, an input's gradient depends only on its own logits, so the derivative along the t-th logit
-    of all inputs at once gives the t-th column of each block.
-    """
-
-    def column(t: Array) -> Array:
-        along = jnp.zeros_like(logits).at[:, t].set(1.0)
-        (coefficients, _), (change, of_scale) = jax.jvp(slope, (logits,), (along,))
-        return change + coefficients * of_scale
-
-    blocks = jax.vmap(column, out_axes=2)(jnp.arange(logits.shape[1]))
-    return (blocks + jnp.swapaxes(blocks, 1, 2)) / 2

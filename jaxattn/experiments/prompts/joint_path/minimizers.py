@@ -27,10 +27,10 @@ from jaxattn.svm import constraints as cons
 from jaxattn.svm.pivoting import cholesky, inverse_of_lower
 
 # The minimizer over v is followed from r = 1 by a Newton step for each factor of this size, and of more at the end.
-_FACTOR, _LAST = 1.7, 6
+_FACTOR, _LAST = 2.5, 6
 # Starting ratio of the radii, warm-up steps from it to the path's own, the probe as a share of a step, and the steps
 # from one radius to the next.
-_NARROW, _WIDENING, _BESIDE, _BETWEEN = 0.1, 16, 1e-3, 4
+_NARROW, _WIDENING, _BESIDE, _BETWEEN = 0.1, 16, 1e-3, 8
 # Margins above this have a loss of `exp(-m)` in double precision.
 _LARGE = 30.0
 
@@ -85,45 +85,43 @@ def path(
     differences = reduction.constraints.differences.reshape(1, n * m, width)
     rows = cons.Constraints(differences, reduction.constraints.queries[:1])
 
-    def at(before: tuple[Array, Array], stage: _Stage) -> tuple[tuple[Array, Array], JointPath]:
-        x, last = before
-        task = Task(rows, _slope(problem, stage.r), FROBENIUS)
-        found = follow(task, x + stage.ahead * (x - last), stage.R[None], most)
-        new = found.x[0]
-        W = reduction.lift(new)
-        v, of_v, log_risk = _read(problem, W, stage.r)
-        residual = jnp.maximum(read(task, new, stage.R).residual, of_v)
-        residual = jnp.where(jnp.isfinite(residual), residual, jnp.inf)
-        return (new, x), JointPath(W @ problem.Z[0], v, residual, log_risk, found.steps[0])
+    def at(r: Array) -> Task:
+        return Task(rows, _slope(problem, r), FROBENIUS)
 
-    def follow_way(stages: _Stage) -> JointPath:
+    def read_at(x: Array, steps: Array, R: Array, r: Array) -> JointPath:
+        W = reduction.lift(x)
+        v, of_v, log_risk = _read(problem, W, r)
+        residual = jnp.maximum(read(at(r), x, R).residual, of_v)
+        return JointPath(W @ problem.Z[0], v, jnp.where(jnp.isfinite(residual), residual, jnp.inf), log_risk, steps)
+
+    def follow_way(stages: _Stages) -> JointPath:
         x = reduction.left.T @ start @ reduction.right
-        return jax.lax.scan(at, (x, x), stages)[1]
+        found = follow(lambda k: at(stages.r[k]), x, stages.R, most, ahead=stages.ahead)
+        # Without the stages before the middle radii, that beside them, and those between radii.
+        kept = np.r_[_WIDENING - 1, _WIDENING + _BETWEEN * np.arange(1, middle + 1)]
+        return jax.vmap(read_at)(found.x[kept], found.steps[kept], stages.R[kept], stages.r[kept])
 
     middle = R.size // 2
     order = jnp.stack([jnp.minimum(middle + jnp.arange(middle + 1), R.size - 1), middle - jnp.arange(middle + 1)])
-    ways = jax.vmap(lambda places: follow_way(_stages(R[places], r[places])))(order)
-    # Without the stages before the middle radii, that beside them, and those between radii.
-    kept = np.r_[_WIDENING - 1, _WIDENING + _BETWEEN * np.arange(1, middle + 1)]
-    found = jax.tree.map(lambda leaf: leaf[:, kept], ways)
+    found = jax.vmap(lambda places: follow_way(_stages(R[places], r[places])))(order)
     return jax.tree.map(lambda leaf: jnp.concatenate([leaf[1, ::-1], leaf[0, 1 : R.size - middle]]), found)
 
 
-class _Stage(NamedTuple):
+class _Stages(NamedTuple):
     """Radii on the way, and how far the next point is expected to be, in units of the last step."""
 
-    R: Float[Array, "..."]
-    r: Float[Array, "..."]
-    ahead: Float[Array, "..."]
+    R: Float[Array, " stages"]
+    r: Float[Array, " stages"]
+    ahead: Float[Array, " stages"]
 
 
-def _stages(R: Float[Array, " radii"], r: Float[Array, " radii"]) -> _Stage:
+def _stages(R: Float[Array, " radii"], r: Float[Array, " radii"]) -> _Stages:
     """Return the stages that widen v's ball to the first radii, probe beside them, and go to all others."""
     places = jnp.r_[0.0, _BESIDE, jnp.arange(1, _BETWEEN * (R.size - 1) + 1) / _BETWEEN]
     all_R, all_r = (jnp.exp(jnp.interp(places, jnp.arange(R.size), jnp.log(radii))) for radii in (R, r))
     widening = jnp.geomspace(_NARROW * R[0], r[0], _WIDENING)
     steps = jnp.diff(all_R)
-    return _Stage(
+    return _Stages(
         jnp.concatenate([jnp.full_like(widening, R[0]), all_R[1:]]),
         jnp.concatenate([widening, all_r[1:]]),
         jnp.concatenate([jnp.zeros(_WIDENING + 1), steps[1:] / jnp.where(steps[:-1] == 0, 1.0, steps[:-1])]),
