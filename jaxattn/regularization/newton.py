@@ -139,7 +139,9 @@ def step(
     # Nearly all batches try one fraction.
     shares, possible = jnp.asarray(_SHARES, x.dtype), (falls < 0) & inside
     number, good = jax.lax.while_loop(
-        lambda tried: possible & ~tried[1] & (tried[0] < shares.size), shorten, (jnp.zeros((), int), jnp.zeros((), bool))
+        lambda tried: possible & ~tried[1] & (tried[0] < shares.size),
+        shorten,
+        (jnp.zeros((), int), jnp.zeros((), bool)),
     )
     first = jnp.maximum(number - 1, 0)
     # After a failed step, keep the damping with which the next one succeeded.
