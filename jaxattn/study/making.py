@@ -31,7 +31,7 @@ from jaxattn.study.style import page, table, view
 
 def figures_folder(config: DictConfig) -> Path:
     """Return the folder of the figures for a configuration's size."""
-    return Path(config.figures) / ("small" if config.size == "small" else "")
+    return Path(config.figures) / ("" if config.size == "published" else config.size)
 
 
 def configurations(name: str, overrides: Sequence[str]) -> list[DictConfig]:
@@ -56,7 +56,10 @@ def _composed(name: str, overrides: Sequence[str], sources: str) -> bytes:
     base = [f"experiment={name}", *overrides]
     composed: dict[tuple[str, ...], DictConfig] = {(): composition.compose(base)}
     study = composed[()].study
-    sweeps = (study.small if composed[()].size == "small" else None) or study.runs
+    own = {"small": study.small or study.runs, "large": study.large}
+    sweeps = own.get(composed[()].size, study.runs)
+    if sweeps is None and study.runs:
+        raise UsageError(f"size=large: expected an experiment with runs of this size, found {name}, which has none")
     if not (OmegaConf.is_dict(sweeps) and sweeps and all(map(OmegaConf.is_dict, sweeps.values()))):
         raise not_by_name(name, sweeps)
     configs = []

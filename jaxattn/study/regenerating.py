@@ -99,7 +99,7 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
                 board.say(f"    {line['id']}: {line['verdict']}")
             if stalled := stalls.line(composed[name]):
                 board.say(f"    {stalled}")
-    report.write(folder, studies, list(lines.values()))
+    report.write(folder, studies, list(lines.values()), config.size)
     ending = [
         *verdicts([line for line in lines.values() if _experiment(line["id"]) in names]),
         "",

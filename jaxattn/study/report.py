@@ -62,7 +62,7 @@ _ENDING = """`make figures` writes this page and those of the experiments from i
 """
 
 
-def write(folder: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> None:
+def write(folder: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], size: str) -> None:
     """Write the index and the pages of claims.json, and remove own pages of what has no claims any more."""
     of = by_experiment(studies, lines)
     pages = folder / "pages"
@@ -73,7 +73,7 @@ def write(folder: Path, studies: Mapping[str, Any], lines: Sequence[Mapping[str,
     for name, own in of.items():
         figures = [name, *([page.second(name)] if (folder / f"{page.second(name)}.png").exists() else [])]
         shown = table.shown(folder, name) or "\n".join(f"![{figure}](../{figure}.png)\n" for figure in figures)
-        (pages / f"{name}.md").write_text(_page(name, studies[name], own, shown))
+        (pages / f"{name}.md").write_text(_page(name, studies[name], own, shown, size))
     lines = [line for own in of.values() for line in own]
     said = ""
     if (folder / _CHANGES).exists():
@@ -166,9 +166,10 @@ def _statement(line: Mapping[str, Any]) -> str:
     return re.sub(r"; a conjecture\b.*", ".", line["statement"])
 
 
-def _page(name: str, study: Any, lines: Sequence[Mapping[str, Any]], shown: str) -> str:
+def _page(name: str, study: Any, lines: Sequence[Mapping[str, Any]], shown: str, size: str) -> str:
     text = [_OURS, "", f"# {name}", "", shown, *described(study)]
-    made = f"Made by `make figures experiment={name}` in {lines[0]['seconds']:.0f} s, beside others."
+    command = f"make figures experiment={name}" + ("" if size == "published" else f" size={size}")
+    made = f"Made by `{command}` in {lines[0]['seconds']:.0f} s, beside others."
     text += [f"{made} [All claims](../README.md).", ""]
     for verdict, own in itertools.groupby(sorted(lines, key=_rank), key=lambda line: line["verdict"]):
         text.append(f"- {verdict}: {', '.join(f'[{_short(line)}](#{_anchor(line)})' for line in own)}")

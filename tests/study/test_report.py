@@ -48,7 +48,7 @@ FIRST = "arXiv 2308.16898, Theorem 1"
 
 
 def written(folder, lines):
-    report.write(folder, STUDIES, lines)
+    report.write(folder, STUDIES, lines, "published")
     return (folder / "README.md").read_text()
 
 

@@ -9,6 +9,7 @@ process per core. If interrupted, run the same command again: it continues from 
                   as an SVM and of their authors' repository
   --all           all experiments
   size=small      small versions, seconds each, in figures/small, for a first look
+  size=large      larger versions, of experiments that have one, in figures/large
   workers=2       how many experiments to run at once; 1: one after the other
   runs=DIR        where records are written and found again; default: `runs`
   figures=DIR     where figures are written; default: `figures`

@@ -67,7 +67,7 @@ def _study(name: str, file: Path) -> Any:
     study = _content(file)["study"]
     # OmegaConf's own error names neither the key nor the value.
     if OmegaConf.is_dict(study):
-        for runs in filter(OmegaConf.is_list, (study.get("runs"), study.get("small"))):
+        for runs in filter(OmegaConf.is_list, (study.get("runs"), study.get("small"), study.get("large"))):
             raise not_by_name(name, runs)
     return study
 

@@ -20,10 +20,11 @@ class Study:
 
     `runs` maps the name of each run to its settings: values of some keys. A list of values is a sweep, and the name
     then says which run it is: `"n = {data.n}": {data.n: [5, 10]}`. `small` are the runs at size=small, if there are
-    fewer. `experiment` is a module with an EXPERIMENT, and `record` the setting that draws and trains. `of` names what
-    is reproduced from the paper, `notebook` is that of the authors' repository, and `departs` says where and why the
-    figure departs from the published one. Pages are ordered by `place`, the order in the paper. `published` marks a
-    figure that `jaxattn figures` makes by default. `name` and `settings` are filled in for each run.
+    fewer, and `large` those at size=large, if there are any. `experiment` is a module with an EXPERIMENT, and `record`
+    the setting that draws and trains. `of` names what is reproduced from the paper, `notebook` is that of the authors'
+    repository, and `departs` says where and why the figure departs from the published one. Pages are ordered by
+    `place`, the order in the paper. `published` marks a figure that `jaxattn figures` makes by default. `name` and
+    `settings` are filled in for each run.
     """
 
     of: str = ""
@@ -33,6 +34,7 @@ class Study:
     published: bool = False
     runs: dict[str, Any] | None = None
     small: dict[str, Any] | None = None
+    large: dict[str, Any] | None = None
     name: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     experiment: str | None = None
