@@ -111,7 +111,7 @@ def test_weights_that_do_not_grow_have_no_limit_of_a_direction():
 
 def test_earlier_snapshots_of_one_norm_give_a_range_too():
     """As of a run that did not move between two of them; a line through them has no slope of its own."""
-    value, low, high = read([0.5, 0.5, 0.8, 0.9], [10, 10, 40, 80], STEPS[-4:])
+    value, low, high = read([0.5, 0.5, 0.8, 0.9], np.array([10, 10, 40, 80]), STEPS[-4:])
     assert value >= 0.9
     assert low <= value <= high < np.inf
 
