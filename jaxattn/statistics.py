@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -90,8 +90,7 @@ def bootstrap(
         raise ValueError("bootstrap: expected at least one seed, found none")
     if not np.isfinite(values).all():
         raise ValueError(f"bootstrap: expected finite values, found {int((~np.isfinite(values)).sum())} others")
-    if not 0 < level < 1:
-        raise ValueError(f"level: expected a share between 0 and 1, found {level}")
+    _check_level(level)
     seeds = values.shape[0]
     means = (_resampled(seeds, key, samples) / seeds @ values.reshape(seeds, -1)).reshape(samples, *values.shape[1:])
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
@@ -121,7 +120,7 @@ def median(
         samples: the number of resamples.
 
     Raises:
-        ValueError: no seeds.
+        ValueError: no seeds, ranges of another shape, NaN, or a level outside (0, 1).
 
     Example:
         >>> from jaxattn.statistics import median
@@ -129,8 +128,16 @@ def median(
         >>> float(median(values, values - 1, values + 1, key).mean)
         10.0
     """
-    if len(values) == 0:
+    values, low, high = (np.asarray(each, dtype=float) for each in (values, low, high))
+    if values.ndim < 1 or values.shape[0] == 0:
         raise ValueError("median: expected at least one seed, found none")
+    if not values.shape == low.shape == high.shape:
+        raise ValueError(
+            f"median: expected ranges of the shape of values, {values.shape}, found {low.shape}, {high.shape}"
+        )
+    if unknown := int(np.isnan([values, low, high]).sum()):
+        raise ValueError(f"median: expected numbers, found {unknown} NaN")
+    _check_level(level)
     chosen = _generator(key).integers(0, len(values), size=(samples, len(values)))
     of_values, of_low, of_high = (np.median(each[chosen], axis=1) for each in (values, low, high))
     ends = ((1 - level) / 2, (1 + level) / 2)
@@ -160,14 +167,15 @@ def pooled(
         samples: the number of resamples.
 
     Raises:
-        ValueError: no cases, a number of seeds other than that of cases, or a level outside (0, 1).
+        ValueError: no cases, a number of seeds other than that of cases, hits other than truth values (or 0 and 1), or
+            a level outside (0, 1).
 
     Example:
         >>> from jaxattn.statistics import pooled
         >>> float(pooled(np.array([True, False, True, True]), np.array([0, 0, 1, 1]), key).mean)
         0.75
     """
-    hits, seed = np.asarray(hits, dtype=bool), np.asarray(seed)
+    hits, seed = _truth("pooled", hits), np.asarray(seed)
     if hits.ndim < 1 or hits.shape[:1] != seed.shape:
         raise ValueError(f"pooled: expected hits with a seed each, found shapes {hits.shape} and {seed.shape}")
     of_seed, of_case = np.unique(seed, return_inverse=True)
@@ -185,6 +193,18 @@ def pooled(
     return Estimate(
         share, np.where(same, certain.low, low), np.where(same, certain.high, high), shares.std(axis=0, ddof=1)
     )
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise ValueError(f"level: expected a share between 0 and 1, found {level}")
+
+
+def _truth(name: str, hits: Any) -> Bool[np.ndarray, "cases ..."]:
+    array = np.asarray(hits)
+    if others := int((~np.isin(array, (0, 1))).sum()):
+        raise ValueError(f"{name}: expected truth values, found {others} others")
+    return array.astype(bool)
 
 
 def _generator(key: PRNGKeyArray) -> np.random.Generator:
@@ -208,18 +228,17 @@ def proportion(hits: Bool[np.ndarray, "seeds ..."], level: float = 0.95) -> Esti
         level: the confidence level.
 
     Raises:
-        ValueError: no seeds, or a level outside (0, 1).
+        ValueError: no seeds, hits other than truth values (or 0 and 1), or a level outside (0, 1).
 
     Example:
         >>> from jaxattn.statistics import proportion
         >>> bool(proportion(np.ones(20, bool)).low > 0.8)
         True
     """
-    hits = np.asarray(hits, dtype=bool)
+    hits = _truth("proportion", hits)
     if hits.ndim < 1 or hits.shape[0] == 0:
         raise ValueError("proportion: expected at least one seed, found none")
-    if not 0 < level < 1:
-        raise ValueError(f"level: expected a share between 0 and 1, found {level}")
+    _check_level(level)
     seeds, share = hits.shape[0], hits.mean(axis=0)
     z = NormalDist().inv_cdf((1 + level) / 2)
     centre = (share + z**2 / (2 * seeds)) / (1 + z**2 / seeds)

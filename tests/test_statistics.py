@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jaxattn.statistics import Estimate, bootstrap, pooled, proportion
+from jaxattn.statistics import Estimate, bootstrap, median, pooled, proportion
 
 KEY = jax.random.key(0)
 
@@ -141,6 +141,14 @@ LEVEL, HITS = "level: expected a share between 0 and 1, found", "pooled: expecte
         (lambda: proportion(np.ones(3, bool), level=1.0), f"{LEVEL} 1"),
         (lambda: pooled(np.ones(3, bool), np.arange(2), KEY), rf"{HITS} \(3,\) and \(2,\)"),
         (lambda: pooled(np.zeros(0, bool), np.arange(0), KEY), ".*expected at least one seed"),
+        # As `Ranking.obeys` has them: NaN is no hit.
+        (lambda: proportion(np.array([1.0, 0.0, np.nan])), "proportion: expected truth values, found 1 others"),
+        (lambda: proportion(np.array([0.2, 0.7])), "proportion: expected truth values, found 2 others"),
+        (lambda: pooled(np.array([1.0, np.nan]), np.arange(2), KEY), "pooled: expected truth values, found 1 others"),
+        (lambda: median(np.zeros(0), np.zeros(0), np.zeros(0), KEY), "median: expected at least one seed, found none"),
+        (lambda: median(np.array([1, np.nan]), np.zeros(2), np.ones(2), KEY), "median: expected numbers, found 1 NaN"),
+        (lambda: median(np.ones(3), np.ones(2), np.ones(3), KEY), "median: expected ranges of the shape of values"),
+        (lambda: median(np.ones(3), np.ones(3), np.ones(3), KEY, level=95), f"{LEVEL} 95"),
     ],
 )
 def test_values_without_a_mean_and_levels_that_are_no_share_are_refused(call, message):

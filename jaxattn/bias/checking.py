@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from jaxattn import attention, descent
+from jaxattn import attention, checks, descent
 from jaxattn.attention import Weights
 from jaxattn.problem import Problem, check_batch
 
@@ -21,6 +22,7 @@ def checked(run: descent.Run, problems: Problem) -> tuple[descent.Run, Int[np.nd
         ValueError: they do not fit, or there is no snapshot.
     """
     seeds = check_batch(problems)
+    check_run(run)
     shapes = _shapes(run.weights)
     if {shape[:1] for shape in shapes} != {(seeds,)}:
         raise ValueError(
@@ -47,6 +49,24 @@ def checked(run: descent.Run, problems: Problem) -> tuple[descent.Run, Int[np.nd
         jax.tree.map(lambda leaf: _converted(leaf, dtype), one) for one in (run.weights, run.snapshots)
     )
     return run._replace(weights=weights, snapshots=snapshots), steps[0]
+
+
+def check_run(run: Any) -> None:
+    """Raise ValueError unless this is a run."""
+    if not isinstance(run, descent.Run):
+        raise ValueError(  # noqa: TRY004
+            f"run: expected the result of descent.train_batch, found {type(run).__name__}"
+        )
+
+
+def check_scale(scale: Any) -> Any:
+    """Return the factor of the logits, or raise ValueError."""
+    return checks.number("scale", scale, "a finite number other than 0", lambda scale: 0 < abs(scale) < math.inf)
+
+
+def widened(array: np.ndarray) -> np.ndarray:
+    """Return numbers in the precision that JAX computes in, if that is higher than theirs."""
+    return array.astype(np.promote_types(array.dtype, jnp.result_type(float)))
 
 
 def check_directions(snapshots: Weights, steps: Int[np.ndarray, " snapshots"]) -> None:

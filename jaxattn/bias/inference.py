@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from jaxattn import attention, descent
+from jaxattn import attention, checks, descent
 from jaxattn.bias import exponents, ranking
 from jaxattn.bias import verdict as verdicts
 from jaxattn.bias.exponents import Exponent
@@ -69,7 +68,7 @@ def infer(
     """
     if family not in exponents.FAMILIES:
         raise ValueError(f"family: expected one of {list(exponents.FAMILIES)}, found {family!r}")
-    key = jax.random.key(0) if key is None else key
+    key = checks.random_key(key)
     posed = ranking.posed_batch(run, problems, model)
     lanes = np.flatnonzero(posed.finite)
     constraints = picked(posed.constraints, lanes)

@@ -144,7 +144,8 @@ def last_decade(steps: Int[np.ndarray, " snapshots"]) -> Bool[np.ndarray, " snap
 def _line(
     x: Float[np.ndarray, "seeds k"], y: Float[np.ndarray, "seeds quantities k"]
 ) -> tuple[Float[np.ndarray, "seeds quantities"], Float[np.ndarray, "seeds quantities"]]:
-    """Return the least-squares lines' values at 0, and their slopes."""
+    """Return the least-squares lines' values at 0, and their slopes; a level one through points of one x."""
     centred = x - x.mean(axis=-1, keepdims=True)
-    slope = np.einsum("sk,sqk->sq", centred, y) / (centred**2).sum(axis=-1)[:, None]
+    spread = (centred**2).sum(axis=-1)[:, None]
+    slope = np.einsum("sk,sqk->sq", centred, y) / np.where(spread > 0, spread, 1.0)
     return y.mean(axis=-1) - slope * x.mean(axis=-1)[:, None], slope

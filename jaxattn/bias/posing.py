@@ -30,12 +30,13 @@ def posed(
     A model with the functions `seen(problem)` and `matrix(params)`, like those of `models`, provides both. For another
     model, keys and queries are read from the derivative of its logits with respect to W: the parameter that its
     `matrix(params)` returns, with the others at their values at the last snapshot, or all of its parameters. A token
-    whose probability is 0 at W = 0 is hidden from its input. Seeds whose weights are not `finite` get any problem, and
-    are to be excluded.
+    whose probability is 0 at W = 0 is hidden from its input. Heads whose logits do not depend on W are
+    excluded. Seeds whose weights are not `finite` get any problem, and are to be excluded.
 
     Raises:
         ValueError: for a model without `seen`: its `matrix` returns none of the parameters, its W is neither a matrix
-            (d, d) nor Factored(K, Q), or its logits are not linear in W, or not of the form `k_t^T W q`.
+            (d, d) nor Factored(K, Q), or its logits do not depend on W, are not linear in it, or not of the form
+            `k_t^T W q`.
 
     Example:
         >>> from jaxattn.bias.posing import posed
@@ -59,13 +60,20 @@ def posed(
     lanes = np.where(finite, np.arange(finite.size), np.argmax(finite))
     last = jax.tree.map(lambda leaf: np.asarray(leaf)[lanes, -1], snapshots)
     slopes, hidden, apart = batch.over_seeds(_linear(key, at), last, problems)
+    n = problems.Y.shape[1]
+    # Of several heads, those with another W ask nothing of this one.
+    reads = np.repeat(slopes.reshape(len(slopes), slopes.shape[1] // n, -1).any(axis=(0, 2)), n)
+    if reads.any():
+        slopes, hidden = slopes[:, reads], hidden[:, reads]
     keys, queries = _factored(slopes, hidden, apart)
+    if not reads.any():
+        raise ValueError("model: expected logits that depend on W, found none")
     # A learned scale may be far from 1. W carries it, so that keys have the usual size; powers of 2 round nothing.
     size = np.abs(keys).max(axis=(1, 2, 3), keepdims=True)
     scale = np.exp2(np.round(np.log2(np.where(size > 0, size, 1))))
     keys, W, along = keys / scale, W * scale[..., 0], along * scale
     # Each head of each input is treated as an input of its own.
-    count = keys.shape[1] // problems.Y.shape[1]
+    count = keys.shape[1] // n
     tiled = {name: np.concatenate([leaf] * count, axis=1) for name, leaf in problems.arrays.items() if name != "v"}
     if hidden.any():
         tiled["present"] = tiled.get("present", True) & ~hidden

@@ -21,8 +21,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
-from jaxattn import attention, descent, norms, svm
-from jaxattn.bias import ranking
+from jaxattn import attention, checks, descent, norms, svm
+from jaxattn.bias import checking, ranking
 from jaxattn.bias import verdict as verdicts
 from jaxattn.bias.exponents import places
 from jaxattn.bias.verdict import Verdict
@@ -81,11 +81,12 @@ def rank_factors(
         >>> bool((found.at_least <= found.at_most + 1e-9).all())
         True
     """
-    if not isinstance(run.weights, attention.Factored):
+    if not isinstance(getattr(run, "weights", None), attention.Factored):
         raise ValueError("run: expected one that trained attention.Factored(K, Q), found other weights")  # noqa: TRY004
-    key = jax.random.key(0) if key is None else key
+    key = checks.random_key(key)
     of_K, of_Q = norms.named(of_K), norms.named(of_Q)
     posed = ranking.posed_batch(run, problems, None)
+    checking.check_directions(posed.run.snapshots, posed.steps)
     last = jax.tree.map(lambda leaf: np.asarray(leaf)[:, -1], posed.run.snapshots)
     margins = _margins(attention.matrix(last)[:, None], posed.constraints)[:, 0]
     kept = np.flatnonzero(posed.finite & (margins > 0))

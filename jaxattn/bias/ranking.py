@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jaxattn import attention, descent, metrics, models, norms, svm, tokens
+from jaxattn import attention, checks, descent, metrics, models, norms, svm, tokens
 from jaxattn.attention import Weights
 from jaxattn.bias import checking, posing, semidefinite
 from jaxattn.bias import exponents as families
@@ -166,13 +166,15 @@ def rank(
         >>> ranking.verdict.norms
         ('frobenius',)
     """
-    return of_posed(posed_batch(run, problems, model), norms, key)
+    asked = named(norms, trace=semidefinite.trace)
+    return of_posed(asked, checks.random_key(key), posed_batch(run, problems, model))
 
 
-def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray | None) -> Ranking:
-    """Return the ranking of runs whose max-margin problems are posed, as `rank` does."""
-    names, values = named(norms)
+def of_posed(asked: tuple[tuple[str, ...], list[norms.Norm]], key: PRNGKeyArray, posed: Posed) -> Ranking:
+    """Return the ranking of runs whose max-margin problems are posed, in norms with these names, as `rank` does."""
+    names, values = asked
     run, problems, steps, finite, constraints = posed
+    checking.check_directions(picked(run.snapshots, np.flatnonzero(finite)), steps)
     solutions = [
         semidefinite.solve_batch(constraints) if norm == semidefinite.trace else svm.solve_batch(constraints, norm)
         for norm in values
@@ -191,7 +193,6 @@ def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray 
         )
 
     snapshots, rows, tasks = (picked(tree, kept) for tree in (run.snapshots, constraints, problems))
-    checking.check_directions(snapshots, steps)
     held = [
         batch.over_seeds(_against(norm), snapshots, rows, picked(solution, kept))
         for norm, solution in zip(values, solutions, strict=True)
@@ -214,7 +215,6 @@ def of_posed(posed: Posed, norms: Sequence[str | norms.Norm], key: PRNGKeyArray 
         last = batch.over_seeds(smallest_margins, matrices[:, -2:], rows)
         fall = np.diff(last, axis=1)[:, 0] / np.diff(steps)[-1]
     size = euclidean(matrices)
-    key = jax.random.key(0) if key is None else key
     stalled = stalled_before(run, int(steps[-1]))[kept]
     exact = np.stack([np.asarray(picked(solution, kept).W) for solution in solutions], axis=1)
     confusion = confused(exact, values).mean(axis=0)
@@ -281,16 +281,15 @@ def confused(
     return np.einsum("sbb->sb", sizes)[:, None, :] / sizes
 
 
-def named(given: Sequence[str | norms.Norm]) -> tuple[tuple[str, ...], list[norms.Norm]]:
-    """Return the names of norms, as given, and the norms.
+def named(given: Sequence[str | norms.Norm], **own: norms.Norm) -> tuple[tuple[str, ...], list[norms.Norm]]:
+    """Return the names of norms, as given, and the norms; `own` has those that only the caller knows.
 
     Raises:
         ValueError: as `rank` for its norms.
     """
-    if isinstance(given, str | norms.Norm):
+    if isinstance(given, str | norms.Norm) or not isinstance(given, Iterable):
         raise ValueError(f"norms: expected a list of norms, found {given!r}")  # noqa: TRY004
-    trace = semidefinite.trace
-    values = [trace if norm == trace.name else norms.named(norm) for norm in given]
+    values = [own[norm] if isinstance(norm, str) and norm in own else norms.named(norm) for norm in given]
     if not values:
         raise ValueError("norms: expected at least one, found an empty list")
     if bounded := [norm.name for norm in values if isinstance(norm, norms.OfRank)]:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxattn import attention, descent, models, norms
+from jaxattn import attention, checks, descent, models, norms
 from jaxattn.bias import checking, limits
 from jaxattn.bias.verdict import CLOSE
 from jaxattn.descent import gradients
@@ -57,7 +57,8 @@ def kkt(run: descent.Run, problems: Problem, norm: str | Norm = "frobenius", key
     """Measure how far a batch of runs is from KKT points in a norm of W, or of K and of Q.
 
     The run is the result of `descent.train_batch` with `models.plain` and snapshots. The norm is the one in which its
-    rule is steepest descent. The key is as for `bias.rank`.
+    rule is steepest descent. The key is as for `bias.rank`. The share is that of the gradient at one step: if K and Q
+    are trained with steps of constant size, they oscillate, and it may be small in runs that obey their norm.
 
     Raises:
         ValueError: a run of another model or without its rule, with zero or infinite weights, or one that does not fit
@@ -70,7 +71,7 @@ def kkt(run: descent.Run, problems: Problem, norm: str | Norm = "frobenius", key
         >>> bool(bias.kkt(run, problems, "max").share.mean() > bias.kkt(run, problems).share.mean())
         True
     """
-    value = norms.named(norm)
+    value, key = norms.named(norm), checks.random_key(key)
     run, steps = checking.checked(run, problems)
     if run.rule is None or run.rule.model != models.plain:
         raise ValueError("run: expected one of `models.plain`, with its rule, whose loss has a gradient in the weights")
@@ -82,7 +83,7 @@ def kkt(run: descent.Run, problems: Problem, norm: str | Norm = "frobenius", key
     known = limits.extrapolated(share[:, None], euclidean(np.asarray(attention.matrix(run.snapshots))), steps)
     if known is None:
         return Kkt(share, None, np.full(len(share), np.nan))
-    known, key = known.clipped(-np.inf, 1.0), jax.random.key(0) if key is None else key
+    known = known.clipped(-np.inf, 1.0)
     return Kkt(share, known.median(derive_key(key)), known.side(CLOSE)[:, 0])
 
 

@@ -75,7 +75,8 @@ def growth(run: descent.Run) -> Float[np.ndarray, " seeds"]:
     """Return the change of `ln ||W||_F` per decade of steps between the last two snapshots of each seed.
 
     Raises:
-        ValueError: fewer than two snapshots after step 0, or one that is not a matrix W or Factored(K, Q).
+        ValueError: a run that is no batch, fewer than two snapshots after step 0, or one that is not a matrix W or
+            Factored(K, Q).
 
     Example:
         >>> from jaxattn.bias.checkpoints import as_run
@@ -83,9 +84,12 @@ def growth(run: descent.Run) -> Float[np.ndarray, " seeds"]:
         >>> bias.growth(as_run(weights, (10, 100, 1000))).round(9)
         array([0.])
     """
-    steps = np.asarray(run.snapshot_steps)[0]
-    if steps.size < 2 or steps[-2] < 1:
-        raise ValueError(f"run: expected two snapshots after step 0, found those of the steps {steps.tolist()}")
+    checking.check_run(run)
+    steps = np.atleast_2d(run.snapshot_steps)[0]
+    if np.ndim(run.snapshot_steps) != 2 or steps.size < 2 or steps[-2] < 1:
+        raise ValueError(
+            f"run: expected one of a batch, with two snapshots after step 0, found those of the steps {steps.tolist()}"
+        )
     sizes = euclidean(np.asarray(attention.matrix(run.snapshots))[:, -2:])
     return np.log(sizes[:, 1] / sizes[:, 0]) / np.log10(steps[-1] / steps[-2])
 

@@ -16,9 +16,10 @@ import jax.nn
 import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from jaxattn import svm, tokens
-from jaxattn.bias import nulls, ranking
+from jaxattn import checks, svm, tokens
+from jaxattn.bias import checking, nulls, ranking
 from jaxattn.norms import Norm
+from jaxattn.problem import as_array
 from jaxattn.statistics import derive_key
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.packing import picked
@@ -39,7 +40,8 @@ class Heads:
         norms: the names of the norms, as given.
         rows: the number of rows of the max-margin problem, (heads,).
         saturated: the share of queries whose source has a probability above `tokens.SATURATED`, (heads,).
-        first: the share of queries that give the first token most attention, (heads,).
+        first: the share of queries that give the first token most attention, (heads,); the first that any query sees,
+            if a mask hides padding before it.
         violated: the share of rows whose margin is not positive, (heads,).
         status: the `svm.Status` of the optimum, (heads, norms).
         margin_ratio: the margin of W, relative to its norm, divided by the optimum's, (heads, norms); NaN where the
@@ -116,7 +118,8 @@ def heads(
 
     Raises:
         ValueError: shapes that do not fit, sequences of one token, NaN or infinity, a head whose W is zero, no query, a
-            query that counts and sees fewer than two tokens or not its source; and norms as `bias.rank`.
+            query that counts and sees fewer than two tokens or not its source; double precision without JAX's x64 mode;
+            and norms as `bias.rank`, without "trace".
 
     Example:
         >>> hidden = np.random.default_rng(0).normal(size=(2, 4, 5))
@@ -126,7 +129,9 @@ def heads(
         ((3, 2), [12, 12, 12])
     """
     names, values = ranking.named(norms)
+    key, scale = checks.random_key(key), checking.check_scale(scale)
     layer = _checked(hidden, W_Q, W_K, mask, scale, queries)
+    before = None if start is None else _before(start, scale, layer)
     of_sequence, of_query = np.nonzero(layer.counts)
     seen = layer.mask[of_sequence, of_query]
     X: Any = layer.hidden[of_sequence]
@@ -151,10 +156,6 @@ def heads(
     solutions = [svm.solve_batch(rows, norm) for norm in values]
     status = np.stack([solution.status for solution in solutions], axis=1)
     ratio, bound = np.full((2, *status.shape), np.nan)
-    before = None if start is None else _matrices(*start, scale, layer.hidden.shape[2])
-    if before is not None and before.shape != layer.W.shape:
-        raise ValueError(f"start: expected {len(layer.W)} heads as after training, found {len(before)}")
-    key = jax.random.key(0) if key is None else key
     for k, (norm, solution) in enumerate(zip(values, solutions, strict=True)):
         kept = np.flatnonzero(solution.status == svm.Status.OPTIMAL)
         if kept.size:
@@ -162,7 +163,7 @@ def heads(
             ratio[kept, k] = nulls.held(own[0], own[1][:, None], norm, own[2])[:, 0]
             found = nulls.ratios(own[0], own[1], norm, own[2], derive_key(key, k), own[3])
             bound[kept, k] = found.bound()
-    first = (chosen == 0).mean(axis=1)
+    first = (chosen == layer.first[of_sequence]).mean(axis=1)
     saturated = (source > tokens.SATURATED).mean(axis=1)
     verdict = tuple(_verdict(names, *of_head) for of_head in zip(first, saturated, status, ratio, bound, strict=True))
     number = present.sum(axis=(1, 2))
@@ -199,6 +200,12 @@ class _Layer(NamedTuple):
     mask: Bool[np.ndarray, "sequences T T"]
     counts: Bool[np.ndarray, "sequences T"]
 
+    @property
+    def first(self) -> Int[np.ndarray, " sequences"]:
+        """The first token of each sequence that a query with a choice sees: behind the padding, if there is some."""
+        chooses: Any = self.mask.sum(axis=2) > 1
+        return (self.mask & chooses[:, :, None]).any(axis=1).argmax(axis=1)
+
 
 def _checked(hidden: Any, W_Q: Any, W_K: Any, mask: Any, scale: float, queries: Any) -> _Layer:
     hidden = _numbers("hidden", hidden, "(sequences, T, d)")
@@ -231,7 +238,17 @@ def _matrices(W_Q: Any, W_K: Any, scale: float, d: int) -> Float[np.ndarray, "he
     if len(W_Q) % len(W_K):
         raise ValueError(f"W_K: expected a number of heads that divides the {len(W_Q)} of W_Q, found {len(W_K)}")
     W_K = np.repeat(W_K, len(W_Q) // len(W_K), axis=0)
-    return float(scale) * (W_K @ W_Q.mT)
+    return scale * (W_K @ W_Q.mT)
+
+
+def _before(start: Any, scale: float, layer: _Layer) -> Float[np.ndarray, "heads d d"]:
+    if not hasattr(start, "__len__") or len(start) != 2:
+        raise ValueError(f"start: expected the pair (W_Q, W_K) before training, found {type(start).__name__}")
+    W_Q, W_K = start
+    W = _matrices(W_Q, W_K, scale, layer.hidden.shape[2])
+    if W.shape != layer.W.shape:
+        raise ValueError(f"start: expected {len(layer.W)} heads as after training, found {len(W)}")
+    return W
 
 
 def _sources(sources: Any, layer: _Layer) -> Int[np.ndarray, "sequences T"]:
@@ -244,11 +261,9 @@ def _sources(sources: Any, layer: _Layer) -> Int[np.ndarray, "sequences T"]:
 
 
 def _numbers(name: str, value: Any, axes: str) -> Float[np.ndarray, "a b c"]:
-    array = np.asarray(value).astype(float)
+    array = np.asarray(as_array(name, checking.widened(np.asarray(value))))
     if array.ndim != 3 or 0 in array.shape:
         raise ValueError(f"{name}: expected shape {axes}, found {array.shape}")
-    if wrong := int((~np.isfinite(array)).sum()):
-        raise ValueError(f"{name}: expected finite numbers, found {wrong} NaN or infinite entries")
     return array
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxattn import checks
 from jaxattn.problem import as_array, is_concrete
 
 __all__ = ["Candidates", "Choices", "compact", "followers", "of_text", "prefix", "vocabulary"]
@@ -60,6 +61,17 @@ class Choices(NamedTuple):
         return others if self.counts is None else others & (self.counts > 0)
 
 
+def check(choices: Any, *, batch: bool = False) -> None:
+    """Raise ValueError unless these are the choices of one text, or of a batch of texts with one leading axis."""
+    if not isinstance(choices, Choices):
+        raise ValueError(  # noqa: TRY004
+            f"choices: expected those of a text, as language.of_text gives them, found {type(choices).__name__}"
+        )
+    if choices.E.ndim != 2 + batch:
+        expected = "a batch of texts, E of shape (batch, V, d)" if batch else "one text, E of shape (V, d)"
+        raise ValueError(f"choices: expected those of {expected}, found {choices.E.shape}")
+
+
 def vocabulary(words: Int[Array, "m n"], V: int) -> None:
     """Return None: each word is a candidate once, as in next-token prediction.
 
@@ -86,7 +98,7 @@ def of_text(E: Any, words: Any, candidates: Candidates = vocabulary) -> Choices:
 
     Raises:
         ValueError: embeddings other than (V, d) with V >= 2, NaN or infinity; words that are not integers (m, n >= 2)
-            within 0..V-1; no prefix with a selection.
+            within 0..V-1; candidates that are no function of words and V; no prefix with a selection.
 
     Example:
         >>> language.of_text(jnp.eye(4), jnp.array([[0, 1, 2, 3]])).next.tolist()
@@ -95,13 +107,18 @@ def of_text(E: Any, words: Any, candidates: Candidates = vocabulary) -> Choices:
     E = as_array("E", E)
     if E.ndim != 2 or E.shape[0] < 2:
         raise ValueError(f"E: expected embeddings (V, d) of at least 2 words, found shape {E.shape}")
-    words = jnp.asarray(words)
+    checks.function("candidates", candidates, ("words", "V"))
+    try:
+        words = words if isinstance(words, jax.Array) else np.asarray(words)
+    except ValueError as error:
+        raise ValueError(f"words: expected sequences of equal length, found {error}") from error
     if words.ndim != 2 or words.shape[1] < 2 or not jnp.issubdtype(words.dtype, jnp.integer):
         raise ValueError(
             f"words: expected integers (m, n) with n of at least 2, found shape {words.shape} of {words.dtype}"
         )
     V = E.shape[0]
     check_words("words", words, V)
+    words = jnp.asarray(words)
     last, following = words[:, :-1].ravel(), words[:, 1:].ravel()
     counts = candidates(words, V)
     if counts is None:
@@ -127,10 +144,14 @@ def check_words(name: str, words: Any, V: int) -> None:
 def followers(choices: Choices) -> Float[Array, "V V"]:
     """Return how often each word follows each other word in a text, (V, V): row a counts the words after a.
 
+    Raises:
+        ValueError: choices of several texts; `vmap` this function for them.
+
     Example:
         >>> language.followers(text).shape
         (5, 5)
     """
+    check(choices)
     V = choices.E.shape[0]
     return jnp.zeros((V, V), choices.E.dtype).at[choices.last, choices.next].add(choices.weight)
 
@@ -150,9 +171,11 @@ def compact(choices: Choices) -> Choices:
         >>> bool(jnp.allclose(short.weight.sum(), text.weight.sum()))
         True
     """
+    several = np.ndim(getattr(choices, "last", ())) > 1
+    check(choices, batch=several)
     if choices.scores is not None:
         raise ValueError("compact: expected choices without scores of their own, found some")
-    if choices.last.ndim > 1:
+    if several:
         lanes = [compact(jax.tree.map(itemgetter(k), choices)) for k in range(len(choices.last))]
         longest = max(lane.last.shape[-1] for lane in lanes)
         return jax.tree.map(lambda *leaves: np.stack(leaves), *(_filled(lane, longest) for lane in lanes))

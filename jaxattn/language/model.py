@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxattn import losses
-from jaxattn.attention import Weights, matrix
-from jaxattn.language.choices import Choices
+from jaxattn.attention import Factored, Spanned, Weights, matrix
+from jaxattn.language.choices import Choices, check
 
 __all__ = ["counted", "linear", "logits", "margins", "risk", "softmax", "squared_risk", "table"]
 
@@ -22,12 +22,18 @@ def table(weights: Weights, choices: Choices) -> Float[Array, "V V"]:
     """Return the logit `e_t^T W e_a` of each word t for each query word a, (V, V): row a, column t.
 
     Raises:
-        ValueError: weights other than (d, d).
+        ValueError: choices other than those of one text, or weights other than (d, d).
 
     Example:
         >>> language.table(jnp.zeros((6, 6)), text).shape
         (5, 5)
     """
+    check(choices)
+    if not hasattr(weights, "dtype") and not isinstance(weights, Factored | Spanned):
+        raise ValueError(
+            f"weights: expected W, Factored(K, Q), or those that language.weights makes of a run's pairs, found "
+            f"{type(weights).__name__}"
+        )
     W, (_, d) = matrix(weights), choices.E.shape
     if W.shape != (d, d):
         raise ValueError(f"W: expected shape ({d}, {d}) for embeddings of d = {d}, found {tuple(W.shape)}")

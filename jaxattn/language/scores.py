@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxattn.language.choices import Choices
+from jaxattn.language.choices import Choices, check
+from jaxattn.problem import is_concrete
 
 __all__ = ["Head", "close_scores", "dual_head", "head_scores"]
 
@@ -28,6 +30,7 @@ def close_scores(key: PRNGKeyArray, choices: Choices, delta: float) -> Choices:
     """
     if not 0 <= delta < 1:
         raise ValueError(f"delta: expected a number within [0, 1), found {delta}")
+    check(choices)
     N, V = choices.last.shape[0], choices.E.shape[0]
     others = delta * jax.random.uniform(key, (N, V), choices.E.dtype)
     is_next = choices.next[:, None] == jnp.arange(V)[None, :]
@@ -38,11 +41,11 @@ def dual_head(key: PRNGKeyArray, E: Float[Array, "V d"], delta: float = 0.0) -> 
     """Return a head that reads 1 in a word's own direction, and a number in [0, delta) in any other word's direction.
 
     `e_t^T h_w` is 1 for t = w and otherwise uniform on [0, delta), drawn once for each pair of words. With delta = 0
-    the head is the pseudoinverse of the embeddings, and all non-optimal tokens have equal scores. The embeddings are
-    linearly independent.
+    the head is the pseudoinverse of the embeddings, and all non-optimal tokens have equal scores.
 
     Raises:
-        ValueError: delta outside [0, 1), or more words than dimensions.
+        ValueError: delta outside [0, 1), or embeddings that are not linearly independent. Under `jit` and `vmap`, where
+            numbers cannot be checked, only that there are more words than dimensions.
 
     Example:
         >>> H = language.dual_head(key, text.E)
@@ -51,9 +54,13 @@ def dual_head(key: PRNGKeyArray, E: Float[Array, "V d"], delta: float = 0.0) -> 
     """
     if not 0 <= delta < 1:
         raise ValueError(f"delta: expected a number within [0, 1), found {delta}")
+    if getattr(E, "ndim", 0) != 2:
+        raise ValueError(f"E: expected embeddings (V, d), found {type(E).__name__}")
     V, d = E.shape
     if d < V:
         raise ValueError(f"E: expected at most as many words as dimensions, found V = {V} and d = {d}")
+    if is_concrete(E) and (rank := int(np.linalg.matrix_rank(np.asarray(E)))) < V:
+        raise ValueError(f"E: expected linearly independent embeddings, found rank {rank} of {V} words")
     read = jnp.where(jnp.eye(V, dtype=bool), 1.0, delta * jax.random.uniform(key, (V, V), E.dtype))
     return jnp.linalg.pinv(E) @ read
 
@@ -75,6 +82,7 @@ def head_scores(choices: Choices, H: Float[Array, "d V"]) -> Choices:
         >>> bool(jnp.array_equal(read.scores, text.worth))
         True
     """
+    check(choices)
     E = choices.E
     if H.shape != E.T.shape:
         raise ValueError(f"H: expected shape {E.T.shape}, a direction for each word, found {H.shape}")

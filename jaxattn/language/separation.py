@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool
 
 from jaxattn import svm
-from jaxattn.language.choices import Choices, followers
+from jaxattn.language.choices import Choices, check, followers
+from jaxattn.problem import is_concrete
 
 __all__ = ["constraints", "finite_constraints", "set_constraints", "soft"]
 
@@ -17,9 +19,13 @@ def constraints(choices: Choices) -> svm.Constraints:
     The problem is infeasible if two prefixes with the same last word have different next words. `language.compact`
     gives the same problem with fewer rows.
 
+    Raises:
+        ValueError: choices of several texts; `vmap` this function for them.
+
     Example:
         >>> status = svm.solve(language.constraints(language.compact(text))).status
     """
+    check(choices)
     E, others = choices.E, choices.others
     differences = jnp.where(others[:, :, None], E[choices.next][:, None, :] - E[None, :, :], 0.0)
     return svm.Constraints(differences, E[choices.last], present=others)
@@ -50,16 +56,23 @@ def set_constraints(choices: Choices, selected: Bool[Array, "V V"]) -> svm.Const
     cross entropy they are `followers(choices) > 0`, since its minimum has finite differences of their logits.
 
     Raises:
-        ValueError: choices with counts, whose candidates may differ between prefixes with the same last word.
+        ValueError: choices with counts, whose candidates may differ between prefixes with the same last word; selected
+            other than truth values (V, V), or none of a word that is a query.
 
     Example:
         >>> short = language.compact(text)
         >>> W_mm = svm.solve(language.set_constraints(short, language.followers(short) > 0)).W
     """
+    check(choices)
     if choices.counts is not None:
         raise ValueError("set_constraints: expected the vocabulary as candidates, found counts of others")
-    E = choices.E
+    E, V = choices.E, choices.E.shape[0]
+    if selected.shape != (V, V) or selected.dtype != bool:
+        raise ValueError(f"selected: expected truth values ({V}, {V}), found {selected.dtype} {selected.shape}")
     asked = jnp.sum(followers(choices), axis=1) > 0
+    lacking = asked & ~jnp.any(selected, axis=1)
+    if is_concrete(lacking) and np.any(np.asarray(lacking)):
+        raise ValueError(f"selected: expected a word for each query, found none for {np.flatnonzero(lacking).tolist()}")
     first = jnp.argmax(selected, axis=1)
     present = asked[:, None] & (first[:, None] != jnp.arange(E.shape[0])[None, :])
     differences = jnp.where(present[:, :, None], E[first][:, None, :] - E[None, :, :], 0.0)

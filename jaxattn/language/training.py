@@ -13,18 +13,20 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from jaxattn import losses, metrics
+from jaxattn import checks, losses, metrics
 from jaxattn.attention import Spanned
 from jaxattn.descent import gradients, normalized_gd, stalling, stepping
 from jaxattn.descent.gradients import rule_of
 from jaxattn.descent.optimizers import along
-from jaxattn.language.choices import Choices
+from jaxattn.language.choices import Choices, check
 from jaxattn.language.slopes import pair_slopes
 from jaxattn.parallel import batch
 from jaxattn.parallel.effort import worth
+from jaxattn.problem import is_concrete
 
 __all__ = ["TextRun", "train", "train_batch", "weights"]
 
@@ -58,10 +60,17 @@ class TextRun(NamedTuple):
 def weights(pairs: Float[Array, "V V"], choices: Choices) -> Spanned:
     """Return the attention weights given by coefficients of pairs; their `W` is (d, d).
 
+    Raises:
+        ValueError: choices other than those of one text, or coefficients other than (V, V).
+
     Example:
         >>> language.weights(jnp.zeros((5, 5)), text).W.shape
         (6, 6)
     """
+    check(choices)
+    V = choices.E.shape[0]
+    if jnp.shape(pairs)[-2:] != (V, V):
+        raise ValueError(f"pairs: expected coefficients ({V}, {V}), found shape {jnp.shape(pairs)}")
     return Spanned(pairs @ choices.E, choices.E)
 
 
@@ -87,14 +96,15 @@ def train(
         loss: of the attended score.
 
     Raises:
-        ValueError: an optimizer that does not move W along its gradient, steps or record_every < 1, snapshots out of
-            order or range, a start other than (V, V).
+        ValueError: choices other than those of one text, an optimizer that does not move W along its gradient, steps or
+            record_every < 1, snapshots out of order or range, a start other than (V, V) or not finite, an invalid loss.
 
     Example:
         >>> text_run = language.train(text, steps=20)
         >>> language.weights(text_run.pairs, text).W.shape
         (6, 6)
     """
+    check(choices)
     state, kept, run = _prepared(optimizer, steps, snapshots, record_every, loss, choices.E.dtype)
     return run(choices, _start_of(start, choices), state, kept)
 
@@ -118,6 +128,7 @@ def train_batch(
         >>> texts = jax.tree.map(lambda leaf: leaf[None], text)
         >>> text_runs = language.train_batch(texts, steps=20)
     """
+    check(choices, batch=True)
     state, kept, run = _prepared(optimizer, steps, snapshots, record_every, loss, choices.E.dtype)
     lanes, V = choices.E.shape[:2]
     # Equal query words are one input if nothing else distinguishes inputs.
@@ -127,12 +138,14 @@ def train_batch(
 
 
 def _start_of(start: Any, choices: Choices) -> Float[Array, "*batch V V"]:
-    """Return the coefficients of the start, zeros for None; raise ValueError if they are not of pairs of words."""
+    """Return the coefficients of the start, zeros for None; raise ValueError if they are not finite ones of pairs."""
     E = choices.E
     expected = (*E.shape[:-1], E.shape[-2])
     start = jnp.zeros(expected, E.dtype) if start is None else jnp.asarray(start, E.dtype)
     if start.shape != expected:
         raise ValueError(f"start: expected coefficients of pairs, {expected}, found shape {start.shape}")
+    if is_concrete(start) and not np.isfinite(np.asarray(start)).all():
+        raise ValueError("start: expected finite numbers, found NaN or infinity")
     return start
 
 
@@ -147,6 +160,8 @@ def _prepared(
     """Return the optimizer's state, the snapshots, and the training function, for arguments that are checked."""
     kept = stepping.checked(steps, record_every, snapshots)
     optimizer = normalized_gd(0.1) if optimizer is None else optimizer
+    checks.transformation("optimizer", optimizer)
+    checks.function("loss", loss, ("score",))
     if along(optimizer.update) is None:
         name = getattr(optimizer.update, "__qualname__", optimizer.update)
         raise ValueError(f"optimizer: expected one that moves W along its gradient, gd or normalized_gd, found {name}")

@@ -39,6 +39,10 @@ class Heads:
 
     def __post_init__(self) -> None:
         checks.count("count", self.count)
+        if not isinstance(self.model, TransformedInputs):
+            raise ValueError(  # noqa: TRY004
+                f"model: expected models.TransformedInputs for each head, such as models.plain, found {self.model!r}"
+            )
 
     def logits(self, weights: Any, problem: Problem) -> Float[Array, "heads n T"]:
         """Return the logits of each head.
@@ -102,7 +106,7 @@ def summed(count: int, model: TransformedInputs = plain) -> Heads:
     """Return `count` heads whose outputs are added: `h(sum_h X_i^T s_ih)`.
 
     Raises:
-        ValueError: count < 1.
+        ValueError: count < 1, or a model of another kind, such as a function.
 
     Example:
         >>> run = descent.train((start, 0.5 * start), problem, model=models.summed(2), steps=10)
@@ -116,7 +120,7 @@ def concatenated(count: int, model: TransformedInputs = plain) -> Heads:
     """Return `count` heads whose outputs are concatenated: head h gives the h-th of `count` blocks of coordinates.
 
     Raises:
-        ValueError: count < 1; in training, d is not a multiple of count.
+        ValueError: count < 1, or a model of another kind; in training, d is not a multiple of count.
 
     Example:
         >>> wide = data.sphere(key, n=3, T=4, d=6)

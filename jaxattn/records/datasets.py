@@ -16,11 +16,9 @@ import numpy as np
 import xarray
 
 from jaxattn.records.errors import UNREADABLE, RecordError, of_system
+from jaxattn.records.layout import DATASET
 
 __all__ = ["check_folder", "check_place", "load_dataset", "save_dataset"]
-
-# The attribute that marks a store written by `save_dataset`; its value has a checksum for each array.
-_MARK = "written_by_jaxattn"
 
 
 def check_place(path: str | Path) -> None:
@@ -80,13 +78,16 @@ def save_dataset(path: str | Path, dataset: xarray.Dataset) -> None:
     renames of a replacement, that folder contains the complete earlier store as `old`.
 
     Raises:
-        RecordError: `path` cannot be written, or contains anything but a store written by this function.
+        RecordError: `path` cannot be written, or contains anything but a store written by this function; no dataset; an
+            array that xarray reads differently from what it wrote, such as one of objects, or with a slash in its name.
 
     Example:
         >>> from pathlib import Path
         >>> import xarray
         >>> records.save_dataset(Path("own.zarr"), xarray.Dataset({"x": ("seed", np.arange(3))}))
     """
+    if not isinstance(dataset, xarray.Dataset):
+        raise RecordError(f"dataset: expected an xarray.Dataset, found {type(dataset).__name__}")
     path = Path(path)
     check_place(path)
     plain = _with_plain_attributes(path, dataset)
@@ -98,9 +99,15 @@ def save_dataset(path: str | Path, dataset: xarray.Dataset) -> None:
         raise RecordError(f"cannot write {path}: {of_system(error)}") from error
     new, old = partial / "new", partial / "old"
     try:
-        marked = plain.assign_attrs({_MARK: _checksums(plain)})
+        written = _checksums(plain)
+        marked = plain.assign_attrs({DATASET: written})
         # Write chunks of fill values too: their NaNs may have other bits than the fill value.
         marked.to_zarr(new, mode="w", consolidated=False, zarr_format=3, write_empty_chunks=True)
+        if changed := _changed(written, _opened(new)):
+            raise RecordError(
+                f"cannot write {path}: expected arrays that xarray reads as it wrote them, found others: "
+                f"{', '.join(changed)}"
+            )
         check_place(path)  # Writing takes time: something may have been created there.
         if path.exists():
             path.rename(old)
@@ -132,20 +139,28 @@ def load_dataset(path: str | Path) -> xarray.Dataset:
         raise RecordError(f"cannot read {path}: expected a store that jaxattn wrote, found none")
     aside = "nothing was changed: move it away, and run the command that wrote it again"
     try:
-        dataset = xarray.open_zarr(path, chunks=None, consolidated=False).load()
+        dataset = _opened(path)
     except UNREADABLE as error:
         raise RecordError(f"cannot read {path}: it is damaged, or no dataset ({error}); {aside}") from error
-    written = dataset.attrs.pop(_MARK, None)
+    written = dataset.attrs.pop(DATASET, None)
     if not isinstance(written, dict):
         raise RecordError(
             f"cannot read {path}: expected a store that this version of jaxattn wrote, found one without checksums; "
-            "`xarray.open_zarr` reads it as it is"
+            "`records.load` reads a record, and `xarray.open_zarr` any store as it is"
         )
-    found = _checksums(dataset)
-    for name in sorted({*written, *found}):
-        if written.get(name) != found.get(name):
-            raise RecordError(f"{path} is damaged: {name} differs from what was written; {aside}")
+    if changed := _changed(written, dataset):
+        raise RecordError(f"{path} is damaged: {changed[0]} differs from what was written; {aside}")
     return dataset
+
+
+def _opened(path: Path) -> xarray.Dataset:
+    return xarray.open_zarr(path, chunks=None, consolidated=False).load()
+
+
+def _changed(written: dict[str, int], dataset: xarray.Dataset) -> list[str]:
+    """Return the names of the arrays of a dataset that differ from what was written."""
+    found = _checksums(dataset)
+    return [name for name in sorted({*written, *found}) if written.get(name) != found.get(name)]
 
 
 def _with_plain_attributes(path: Path, dataset: xarray.Dataset) -> xarray.Dataset:
@@ -206,7 +221,7 @@ def _not_ours(path: Path) -> str:
     if not path.is_dir():
         return "a file"
     try:
-        names: list[str] = json.loads((path / "zarr.json").read_text())["attributes"][_MARK]
+        names: list[str] = json.loads((path / "zarr.json").read_text())["attributes"][DATASET]
         arrays = "|".join(re.escape(name) for name in names)
     except (OSError, ValueError, KeyError, TypeError):
         return "a folder that is no such store"

@@ -37,6 +37,8 @@ def opened(path: Path, mode: Any) -> Any:
         raise _unreadable(path, f"expected a record of layout {layout.LAYOUT}, found {number!r}, of another version")
     lacking = [name for name in (layout.NAMES, "block") if name not in attributes]
     lacking += [name for name in (layout.CHECKSUM, layout.SECONDS, "seed") if not (path / name).is_dir()]
+    if lacking and layout.DATASET in attributes:
+        raise RecordError(f"no record at {path}: expected one, found a dataset, which `records.load_dataset` reads")
     if lacking:
         raise _unreadable(path, f"expected a record that jaxattn wrote, found a store without {', '.join(lacking)}")
     return group

@@ -18,6 +18,8 @@ UNWRITTEN = -1
 LAYOUT = 1
 # Attributes of each record: its layout, the names and descriptions of its arrays, and the checksums of its coordinates.
 NUMBER, NAMES, ARRAYS, COORDINATES = "layout", "variables", "arrays", "coordinate_checksums"
+# The attribute of a store that is no record but a dataset (`records.save_dataset`): a checksum for each array.
+DATASET = "written_by_jaxattn"
 
 
 @dataclass(frozen=True)

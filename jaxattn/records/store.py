@@ -192,8 +192,8 @@ def load(path: str | Path, names: Sequence[str] | None = None) -> xarray.Dataset
         names: the arrays to read, with their coordinates. Default: all.
 
     Raises:
-        RecordError: no record, an unfinished one, an unknown name (the message lists the known ones), or a block that
-            differs from what was written.
+        RecordError: no record, an unfinished one, names that are no list, an unknown name (the message lists the known
+            ones), or a block that differs from what was written.
 
     Example:
         >>> from pathlib import Path
@@ -202,6 +202,8 @@ def load(path: str | Path, names: Sequence[str] | None = None) -> xarray.Dataset
         jaxattn.records.errors.RecordError: ...
     """
     path = Path(path)
+    if isinstance(names, str):
+        raise RecordError(f"names: expected a list of names, found {names!r}")
     group = integrity.opened(path, "r")
     if not group.attrs.get("complete", False):
         unwritten = int(np.any(np.asarray(group[layout.CHECKSUM]) == layout.UNWRITTEN, axis=1).sum())

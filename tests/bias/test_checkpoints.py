@@ -3,6 +3,7 @@
 from functools import cache
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ SEEDS, STEPS = 8, (60, 200, 600)
 NORMS = ["nuclear", "max"]
 PROBLEMS = instances.problems(SEEDS)
 X, Z = np.asarray(PROBLEMS.X[0]), np.asarray(PROBLEMS.Z[0])
+HIDES_THE_FIRST = (np.arange(4) > 0) | (np.arange(3) > 0)[:, None]
 
 
 @cache
@@ -40,6 +42,17 @@ def test_arrays_are_ranked_as_the_run_that_they_come_from():
     given |= {name: np.asarray(given[name], np.float32) for name in "XZ"}
     single = bias.rank_arrays(**given, W=W)
     np.testing.assert_allclose(single.margin_ratio, expected.margin_ratio, rtol=1e-4)
+
+
+def test_single_precision_stays_so_where_jax_has_no_other():
+    single = instances.single((X, Z, np.asarray(trained().snapshots)[0]))
+    expected = bias.rank_arrays(X, Z, W=single[2], steps=STEPS, norms=["nuclear"]).margin_ratio
+    with jax.enable_x64(False):
+        found = bias.rank_arrays(*single[:2], W=single[2], steps=STEPS, norms=["nuclear"], scale=np.float64(1.0))
+        assert found.counts["kept"] == 1
+        np.testing.assert_allclose(found.margin_ratio, expected, rtol=1e-3)
+        with pytest.raises(ValueError, match=r"^X: expected float32 while JAX's x64 mode is off, found float64"):
+            bias.rank_arrays(X, Z, W=single[2], steps=STEPS)
 
 
 def test_one_run_has_ratios_and_no_verdict():
@@ -71,7 +84,29 @@ def test_selected_tokens_and_hidden_ones_pose_the_problem():
         ({"K": np.eye(5)[None]}, "weights: expected W, or K and Q, found K"),
         ({"W": np.eye(5)[None], "K": np.eye(5)[None], "Q": np.eye(5)[None]}, "found W and K and Q"),
         ({"W": np.eye(5)}, r"W: expected 3 axes, as X is of one seed, found shape \(5, 5\)"),
-        ({"W": np.zeros((2, 5, 5)) + np.eye(5)}, "steps: expected one for each of the 2 snapshots, found 0"),
+        *(
+            (
+                {"W": np.ones((2, 5, 5)), "steps": steps},
+                "steps: expected increasing whole numbers, .* 2 snapshots, found",
+            )
+            # Epochs in parts would become the same step.
+            for steps in ((), 7, (0.5, 0.9), (2, 1), (1, np.nan), (1, 2, 3), np.ones((2, 1)))
+        ),
+        ({"scale": 0.0, "W": np.eye(5)[None]}, "scale: expected a finite number other than 0, found 0.0"),
+        ({"scale": np.ones(3), "W": np.eye(5)[None]}, "scale: expected a finite number other than 0, found array"),
+        ({"W": np.eye(5)[None] * 1j}, "W: expected dtype float64 as the tokens have, found complex128"),
+        (
+            {"W": np.eye(5)[None], "alpha": np.array([0, 1, 4])},
+            r"alpha: expected tokens 0\.\.3 .*found others in 1 inputs",
+        ),
+        ({"W": np.eye(5)[None], "alpha": np.array([0, 1, -1])}, r"alpha: expected tokens 0\.\.3 that their inputs see"),
+        ({"W": np.eye(5)[None], "alpha": np.zeros(3)}, "alpha: expected integers, or truth values, found float64"),
+        ({"W": np.eye(5)[None], "alpha": np.zeros(2, int)}, r"alpha: expected shape \(3,\), found \(2,\)"),
+        ({"W": np.eye(5)[None], "alpha": 0}, r"alpha: expected 1 axes, as X is of one seed, found shape \(\)"),
+        (
+            {"W": np.eye(5)[None], "alpha": np.zeros(3, int), "mask": HIDES_THE_FIRST},
+            "alpha: .* found others in 1 inputs",
+        ),
         ({"W": np.nan * np.eye(5)[None]}, "all of which diverged"),
         ({"W": np.eye(5)[None], "mask": np.ones(4, bool)}, "mask: expected 2 axes"),
     ],
@@ -90,10 +125,12 @@ def test_a_file_of_arrays_is_ranked_on_the_command_line(tmp_path, capsys):
     assert capsys.readouterr().out.strip() == expected
     np.savez(tmp_path / "odd.npz", **arrays, weights=W)
     (tmp_path / "text.npz").write_text("no arrays")
+    np.save(tmp_path / "one.npy", W)
     for line, error in (
         ([f"checkpoints={path}", "seeds=3"], "seeds=3: expected only norms="),
         ([f"checkpoints={tmp_path}/odd.npz"], "found ['weights']"),
         ([f"checkpoints={tmp_path}/text.npz"], "checkpoints: expected a NumPy file of arrays"),
+        ([f"checkpoints={tmp_path}/one.npy"], "found ['an array']"),
         ([f"checkpoints={tmp_path}/none.npz"], "checkpoints: expected a NumPy file of arrays"),
     ):
         with pytest.raises(SystemExit) as ended:

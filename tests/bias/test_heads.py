@@ -1,5 +1,6 @@
 """Heads of an attention layer, given as arrays: what they select, against optima and against untrained matrices."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -88,7 +89,7 @@ def test_grouped_heads_masks_and_queries_pose_the_problem(optimum):
     [
         ({"hidden": HIDDEN[0]}, r"hidden: expected shape \(sequences, T, d\), found \(4, 6\)"),
         ({"hidden": HIDDEN[:, :1]}, "hidden: expected sequences of at least two tokens"),
-        ({"hidden": np.nan * HIDDEN}, "hidden: expected finite numbers, found 48 NaN"),
+        ({"hidden": np.nan * HIDDEN}, "hidden: expected finite numbers, found nan .*48 of 48"),
         ({"W_Q": np.ones((1, 5, 6))}, r"W_Q: expected \(heads, 6, 6\), .* found \(1, 5, 6\)"),
         ({"W_K": np.ones((1, 6, 5))}, r"W_K: expected \(heads, 6, 6\), .* found \(1, 6, 5\)"),
         ({"W_K": np.stack([EYE, EYE])}, "W_K: expected a number of heads that divides the 1 of W_Q, found 2"),
@@ -100,12 +101,34 @@ def test_grouped_heads_masks_and_queries_pose_the_problem(optimum):
         ({"sources": np.full((SEQUENCES, T), 9)}, "sources: expected tokens 0..3, found 6 others"),
         ({"sources": np.full((SEQUENCES, T), 3)}, "sources: expected tokens that their queries see, found 4 others"),
         ({"start": (np.ones((2, 6, 6)), EYE[None])}, "start: expected 1 heads as after training, found 2"),
+        ({"scale": np.nan}, "scale: expected a finite number other than 0, found nan"),
         ({"norms": []}, "norms: expected at least one"),
+        ({"norms": ["trace"]}, "norm: expected one of .*, found 'trace'"),
     ],
 )
 def test_arrays_that_do_not_fit_are_named(given, error):
     with pytest.raises(ValueError, match=error):
         bias.heads(**({"hidden": HIDDEN, "W_Q": EYE[None], "W_K": EYE[None]} | given))
+
+
+def test_single_precision_stays_so_where_jax_has_no_other():
+    found = bias.heads(HIDDEN, 20 * EYE[None], EYE[None], norms=["frobenius"])
+    with jax.enable_x64(False):
+        single = bias.heads(
+            *(np.asarray(one, np.float32) for one in (HIDDEN, 20 * EYE[None], EYE[None])), norms=["frobenius"]
+        )
+        np.testing.assert_allclose(single.margin_ratio, found.margin_ratio, rtol=1e-3)
+        with pytest.raises(ValueError, match=r"^hidden: expected float32 while JAX's x64 mode is off, found float64"):
+            bias.heads(HIDDEN, EYE[None], EYE[None])
+
+
+def test_behind_padding_the_first_token_is_the_first_that_is_seen():
+    W = selecting(lambda at: 0 * at)
+    padded = np.concatenate([RNG.normal(size=(SEQUENCES, 2, D)), HIDDEN], axis=1)
+    mask = np.tri(T + 2, dtype=bool) & (np.arange(T + 2) >= 2)
+    found = bias.heads(padded, 20 * W.T[None], EYE[None], mask=mask, norms=["frobenius"])
+    assert found.first == [1.0]
+    assert found.verdict == ("sink",)
 
 
 def is_of_layer(q_proj, k_proj, hidden, q, k):

@@ -109,6 +109,13 @@ def test_weights_that_do_not_grow_have_no_limit_of_a_direction():
     np.testing.assert_allclose([found.value[:, 0], [found.value[0, 0], found.low[1, 0]]], 0.8)
 
 
+def test_earlier_snapshots_of_one_norm_give_a_range_too():
+    """As of a run that did not move between two of them; a line through them has no slope of its own."""
+    value, low, high = read([0.5, 0.5, 0.8, 0.9], np.array([10, 10, 40, 80]), STEPS[-4:])
+    assert value >= 0.9
+    assert low <= value <= high < np.inf
+
+
 def test_limits_are_read_off_the_last_half_decade_or_four_snapshots_of_the_last_decade():
     assert STEPS[window(STEPS)].tolist() == [1778, 3162, 5623, 10000]
     assert window(np.array([0, 1, 10, 30, 100])).tolist() == [2, 3, 4]

@@ -46,6 +46,20 @@ def of_two_queries(W, problem):
     return jnp.einsum("ntd,de,nte->nt", problem.X, W, problem.X)
 
 
+def of_two_heads(params, problem):
+    return jnp.stack([attention.logits(W, problem) for W in params])
+
+
+def test_of_several_heads_one_is_posed_alone():
+    params = free(), 2 * free()[::-1]
+    for h in (0, 1):
+        found = ranked(planted(params), models.Logits(of_two_heads, matrix=lambda params, h=h: params[h]))
+        assert_close(found.margin_ratio, ranked(planted(params[h])).margin_ratio, rtol=1e-9)
+    other = models.Logits(lambda params, problem: attention.logits(params[1], problem), matrix=lambda params: params[0])
+    with pytest.raises(ValueError, match=r"^model: expected logits that depend on W, found none"):
+        ranked(planted(params), other)
+
+
 @pytest.mark.slow
 def test_a_function_is_posed_as_the_model_that_it_is():
     norms = ("frobenius", "nuclear", "max")

@@ -64,6 +64,15 @@ def test_other_weights_are_refused():
         bias.rank_factors(run, instances.problems(SEEDS), "max", "max")
 
 
+def test_factors_without_a_direction_are_refused_before_anything_is_solved(monkeypatch):
+    """As LoRA starts: K is zero, and Q is not."""
+    monkeypatch.setattr(svm, "solve_batch", None)
+    Q = jnp.ones((SEEDS, 2, 5, 5))
+    K = Q.at[:, 0].set(0.0)
+    with pytest.raises(ValueError, match=r"^run: expected weights with a direction at .*, found zeros at step 0"):
+        bias.rank_factors(as_run(Factored(K, Q), (0, 1)), instances.problems(SEEDS), "max", "max")
+
+
 def test_without_a_known_bound_the_run_is_compared_from_one_side(monkeypatch):
     monkeypatch.setattr(products, "_MOST", 1)
     Q, rows = np.random.default_rng(0).normal(size=(SEEDS, 5, 5)), instances.constraints(SEEDS)

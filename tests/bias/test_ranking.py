@@ -181,8 +181,6 @@ ONE = "run: expected one of a batch of 8 seeds"
     [
         (lambda run: {"snapshots": run.snapshots[:, :0], "snapshot_steps": run.snapshot_steps[:, :0]},
          "run: expected snapshots, found none"),
-        (lambda run: {"snapshots": run.snapshots * np.array([0, 1, 1])[:, None, None]},
-         "run: expected weights with a direction at every snapshot, found zeros at step 100"),
         (lambda run: {"snapshot_steps": run.snapshot_steps[0]}, rf"run.snapshot_steps: expected {WHOLE} shape \(3,\)"),
         (lambda run: {"snapshot_steps": run.snapshot_steps[:4]}, rf".*expected {WHOLE} shape \(4, 3\) of int64$"),
         (lambda run: {"snapshot_steps": run.snapshot_steps + 0.5}, f".*expected {WHOLE}"),
@@ -207,6 +205,13 @@ def test_a_run_that_does_not_fit_is_named(change, message):
     run = along("frobenius")
     with pytest.raises(ValueError, match=f"^{message}"):
         bias.rank(run._replace(**change(run)), problems(), ["frobenius"])
+
+
+def test_a_snapshot_of_zeros_is_named_before_anything_is_solved(monkeypatch):
+    run = along("frobenius")
+    monkeypatch.setattr(svm, "solve_batch", None)
+    with pytest.raises(ValueError, match=r"^run: expected weights with a direction .*, found zeros at step 100"):
+        bias.rank(run._replace(snapshots=run.snapshots * np.array([0, 1, 1])[:, None, None]), problems(), NORMS)
 
 
 def test_a_lone_problem_is_named():

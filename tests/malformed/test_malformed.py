@@ -17,12 +17,16 @@ from jaxattn.study import command, making
 from jaxattn.study.configuration.names import experiments, root
 from jaxattn.study.settings import recording
 from tests.instances import all_within
-from tests.malformed.arguments import ARGUMENTS
+from tests.malformed.arguments import ARGUMENTS as GENERAL
 from tests.malformed.other_lines import LINES as OTHERS
 from tests.malformed.own_files import FILES
+from tests.malformed.runs import RUNS
+from tests.malformed.texts import TEXTS
 from tests.malformed.train_lines import LINES as TRAIN
 
 SOLVE = importlib.import_module("jaxattn.svm.solve")  # Under this name the package has the function.
+
+ARGUMENTS = GENERAL | RUNS | TEXTS
 
 # What other packages say, and what says nothing to a user.
 RAW = (

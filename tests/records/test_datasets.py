@@ -67,6 +67,35 @@ def test_an_attribute_that_json_has_no_form_for_is_named_before_anything_is_writ
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("reason", ("seed", np.array(["stalled", None], object))),
+        ("loss/train", ("seed", np.arange(2.0))),
+        ("x", ("seed", np.arange(1.0, 3.0), {"scale_factor": 2.0})),
+    ],
+)
+def test_an_array_that_would_be_read_as_another_is_named_when_it_is_written(name, array, tmp_path):
+    records.save_dataset(tmp_path / "own.zarr", own())
+    with pytest.raises(records.RecordError, match=f"cannot write .*found others: {name}$"):
+        records.save_dataset(tmp_path / "own.zarr", own().drop_dims("seed").assign({name: array}))
+    xarray.testing.assert_identical(records.load_dataset(tmp_path / "own.zarr"), own())
+    assert [path.name for path in tmp_path.iterdir()] == ["own.zarr"]
+
+
+@pytest.mark.parametrize("given", [own()["x"], {"x": np.arange(3)}])
+def test_what_is_no_dataset_is_named(given, tmp_path):
+    found = type(given).__name__
+    with pytest.raises(records.RecordError, match=f"dataset: expected an xarray.Dataset, found {found}"):
+        records.save_dataset(tmp_path / "own.zarr", given)
+
+
+def test_a_dataset_read_as_a_record_is_told_what_reads_it(tmp_path):
+    records.save_dataset(tmp_path / "own.zarr", own())
+    with pytest.raises(records.RecordError, match=r"found a dataset, which `records\.load_dataset` reads$"):
+        records.load(tmp_path / "own.zarr")
+
+
 def a_folder(place):
     place.mkdir()
     (place / "notes.txt").write_text("of years")

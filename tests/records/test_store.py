@@ -135,6 +135,10 @@ def test_blocks_of_nothing_but_zeros_are_kept_as_any_other(tmp_path):
 def test_an_array_that_a_record_does_not_have_is_named_with_those_it_has(finished):
     with pytest.raises(records.RecordError, match=r"has no \['V'\]; it has \['K', 'K_initial'"):
         records.load(finished, ["V", "K"])
+    with pytest.raises(records.RecordError, match="names: expected a list of names, found 'loss'"):
+        records.load(finished, "loss")
+    with pytest.raises(records.RecordError, match=r"`records\.load` reads a record"):
+        records.load_dataset(finished)
 
 
 def test_blocks_are_of_one_length_and_of_bounded_bytes():

@@ -67,6 +67,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -154,8 +155,10 @@ def of_checkpoints(arguments: Sequence[str]) -> bias.Ranking:
         raise UsageError(f"{others[0]}: expected only norms=[...] beside checkpoints=FILE, found another setting")
     given = OmegaConf.from_dotlist(list(arguments))
     try:
-        with np.load(str(given.checkpoints), allow_pickle=False) as file:
-            arrays: dict[str, Any] = {name: file[name] for name in file.files}
+        found = np.load(str(given.checkpoints), allow_pickle=False)
+        # A file of one array has no names.
+        with nullcontext({"an array": found}) if isinstance(found, np.ndarray) else found as file:
+            arrays: dict[str, Any] = dict(file)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"checkpoints: expected a NumPy file of arrays (.npz), found {given.checkpoints}: {error}"
