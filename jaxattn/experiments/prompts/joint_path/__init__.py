@@ -53,9 +53,10 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     path = risk[:, :, -1].argmin(axis=1)
     alpha, p, head = (arrays[name][seeds, path] for name in ("alpha", "p", "head"))
     problems = of_arrays(arrays)
-    ratio = np.linalg.norm(head[:, -1], axis=1) / np.linalg.norm(p[:, -1], axis=1)
-    usable = np.isfinite(ratio) & (ratio > 0)
-    solutions = joint.solve(problems, alpha, np.where(usable, ratio, 1.0), solver)
+    r, R = (np.linalg.norm(end[:, -1], axis=1) for end in (head, p))
+    # A path that was given up ends at p = 0; it is excluded below.
+    ratio = np.divide(r, R, out=np.ones_like(r), where=(R > 0) & np.isfinite(r) & (r > 0))
+    solutions = joint.solve(problems, alpha, ratio, solver)
     p_mm = np.einsum("spij,sj->spi", np.nan_to_num(solutions.W), arrays["Z"][:, 0])
     v_mm = np.nan_to_num(solutions.v)
     complete = solved[seeds, path].all(axis=1) & solved[:, :, -1].all(axis=1)
