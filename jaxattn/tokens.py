@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn import attention, heads
-from jaxattn.problem import Problem, check_kind
+from jaxattn.problem import Problem, check_one
 
 __all__ = [
     "ACTIVE",
@@ -45,7 +45,7 @@ def scores(problem: Problem, head: heads.Head = heads.linear) -> Float[Array, "n
         >>> tokens.scores(problem).shape  # Y_i v.x_it
         (3, 4)
     """
-    check_kind(problem)
+    check_one(problem)
     per_token = jax.vmap(jax.vmap(head, in_axes=(0, None)), in_axes=(0, None))
     return attention.masked(problem.Y[:, None] * per_token(problem.X, problem.v), problem)
 

@@ -22,7 +22,7 @@ from jaxattn.descent.optimizers import Exact, ScaleFree, normalized_gd
 from jaxattn.descent.penalties import unpenalized
 from jaxattn.descent.run import FUNCTIONS, Rule, Run, trained_weights
 from jaxattn.parallel import batch
-from jaxattn.problem import Problem, check_batch, check_kind, is_concrete
+from jaxattn.problem import Problem, check_batch, check_one, is_concrete
 
 __all__ = ["train", "train_batch"]
 
@@ -152,8 +152,10 @@ def train_batch(
         (8, 5, 5)
     """
     rule = _rule(optimizer, steps, record_every, loss, head, model, noise, penalty, read)
-    check_batch(problems)
-    count = batch.length((weights, problems))
+    count = check_batch(problems)
+    if any(np.shape(leaf)[:1] != (count,) for leaf in jax.tree.leaves(weights)):
+        shapes = jax.tree.map(np.shape, weights)
+        raise ValueError(f"weights: expected a start for each of {count} problems, found arrays of shape {shapes}")
     first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
     # An error about a head should name the user's shape, not the program's padded one.
     _check_fit(first[0], first[1], rule)
@@ -242,7 +244,7 @@ def _zeros(weights: Any, problem: Problem, kept: int, rule: Rule) -> Run:
 
 def _check_fit(weights: Any, problem: Problem, rule: Rule) -> None:
     """Raise ValueError unless weights, model and head fit the problem, without computing anything."""
-    check_kind(problem)
+    check_one(problem)
     if isinstance(rule.model, models.TransformedInputs):
         attention.check_weights(weights, problem)
     jax.eval_shape(partial(_predictions, (rule.model, rule.head)), weights, problem)

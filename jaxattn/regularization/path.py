@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from jaxattn import heads, losses, tokens
 from jaxattn.attention import Weights
 from jaxattn.descent import gradients, gram_engine
-from jaxattn.problem import Problem, check_kind
+from jaxattn.problem import Problem, check_one
 from jaxattn.regularization.balls import FROBENIUS, Ball
 from jaxattn.regularization.continuation import Branch, follow
 from jaxattn.regularization.newton import Task
@@ -87,7 +87,7 @@ def path(
         >>> bool(found.solved.all())
         True
     """
-    check_kind(problem)
+    check_one(problem)
     if not hasattr(ball, "toward"):
         raise ValueError(f"ball: expected one such as regularization.FROBENIUS, found {ball!r}")
     check_radii(radii)

@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn import metrics
-from jaxattn.problem import Problem, as_array, is_concrete
-from jaxattn.problem import check_kind as check_problem
+from jaxattn.problem import Problem, as_array, check_one, is_concrete
 from jaxattn.svm.constraints import Constraints, check_kind, rows
 from jaxattn.svm.pivoting import positive
 
@@ -43,7 +42,7 @@ def token_constraints(problem: Problem, alpha: Any) -> Constraints:
         >>> svm.solve(constraints).W.shape
         (5, 5)
     """
-    _check_one(problem)
+    check_one(problem)
     n, T = problem.n, problem.T
     alpha = _array("alpha", alpha)
     if alpha.dtype.kind not in "iu" or alpha.shape != (n,):
@@ -243,15 +242,6 @@ def soft(constraints: Constraints, C: Any = 10.0) -> Constraints:
     return constraints._replace(penalty=jnp.where(rows(constraints).equal, jnp.inf, price))
 
 
-def _check_one(problem: Any) -> None:
-    check_problem(problem)
-    if problem.X.ndim != 3:
-        raise ValueError(
-            f"problem: expected one, with X of shape (n, T, d), found X of shape {problem.X.shape}; use jax.vmap "
-            "for a batch"
-        )
-
-
 def _array(name: str, value: Any) -> Any:
     """Return an array unchanged, and lists of one shape as an array."""
     try:
@@ -305,7 +295,7 @@ def _split(
         The differences (NaN if an input has no selected token, or one that it cannot see), the first selected token,
             the other tokens, which of these are selected too, and which the input can see (None if all).
     """
-    _check_one(problem)
+    check_one(problem)
     selected = _array("selected", selected)
     if selected.dtype != bool or selected.shape != (problem.n, problem.T):
         raise ValueError(

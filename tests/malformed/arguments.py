@@ -74,6 +74,7 @@ def sphere(**changed: Any) -> Problem:
 
 
 PROBLEM = "problem: expected a Problem.*found "
+ONE_PROBLEM = r"problem: expected one, with X of shape \(n, T, d\), found X of shape \(2,.*use jax.vmap"
 CONSTRAINTS = "constraints: expected Constraints, as svm.token_constraints.*found "
 SOLVER = "solver: expected a solver such as svm.ActiveSet.*found "
 TOLERANCE = r"tolerance: expected a Tolerance such as svm.Tolerance\(gap=1e-6\), found "
@@ -200,14 +201,14 @@ ARGUMENTS = {
     "ragged sets": (lambda: svm.set_constraints(instances.problem(), [[True], []]), "selected: expected an array"),
     "lists for a problem": (lambda: svm.token_constraints([[[0.0]]], [0] * n), PROBLEM + "list"),
     "constraints for a problem": (lambda: svm.set_constraints(rows(), [[True] * T] * n), PROBLEM + "Constraints"),
-    "a batch of problems": (
-        lambda: svm.token_constraints(instances.problems(2), [0] * n),
-        r"problem: expected one, with X of shape \(n, T, d\), found X of shape \(2,.*use jax.vmap",
-    ),
-    "sets of a batch of problems": (
-        lambda: svm.set_constraints(instances.problems(2), [[True] * T] * n),
-        "problem: expected one, with X",
-    ),
+    "a batch of problems": (lambda: svm.token_constraints(instances.problems(2), [0] * n), ONE_PROBLEM),
+    "sets of a batch of problems": (lambda: svm.set_constraints(instances.problems(2), [[True] * T] * n), ONE_PROBLEM),
+    "attention of a batch of problems": (lambda: attention.probabilities(W, instances.problems(2)), ONE_PROBLEM),
+    "risk of a batch of problems": (lambda: losses.risk(np.stack([W, W]), instances.problems(2)), ONE_PROBLEM),
+    "scores of a batch of problems": (lambda: tokens.scores(instances.problems(2)), ONE_PROBLEM),
+    "training of a batch of problems": (lambda: descent.train(W, instances.problems(2)), ONE_PROBLEM),
+    "the gradient of a batch of problems": (lambda: descent.direction(W, instances.problems(2)), ONE_PROBLEM),
+    "the path of a batch of problems": (lambda: regularization.path(instances.problems(2), [1.0]), ONE_PROBLEM),
     "logits of texts": (
         lambda: svm.finite_constraints(instances.problem(), np.ones((n, T), bool), [["a"] * T] * n),
         "logits: expected real numbers, found <U1",
