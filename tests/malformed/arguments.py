@@ -44,6 +44,18 @@ def steep(x):
     return x.sum()
 
 
+def steepest(x, v):
+    return x * v
+
+
+def twice(margin):
+    return jnp.stack([margin, margin])
+
+
+def risk(**given: Any) -> Any:
+    return losses.risk(W, instances.problem(), **given)
+
+
 def train(weights: Any = W, **given: Any) -> Any:
     return descent.train(weights, instances.problem(), **{"steps": 10, **given})
 
@@ -76,6 +88,7 @@ def sphere(**changed: Any) -> Problem:
 PROBLEM = "problem: expected a Problem.*found "
 ONE_PROBLEM = r"problem: expected one, with X of shape \(n, T, d\), found X of shape \(2,.*use jax.vmap"
 CONSTRAINTS = "constraints: expected Constraints, as svm.token_constraints.*found "
+ONE_NUMBER_OF_HEAD = r"head: expected one number, found an array of shape \(5,\)"
 SOLVER = "solver: expected a solver such as svm.ActiveSet.*found "
 TOLERANCE = r"tolerance: expected a Tolerance such as svm.Tolerance\(gap=1e-6\), found "
 STARTS = "optimizer: expected an optax transformation such as .*, found "
@@ -173,6 +186,23 @@ ARGUMENTS = {
     "a head's class": (lambda: train(head=heads.Quadratic), r"head: expected a function head\(x, v\), found the class"),
     "a head of one argument": (lambda: train(head=steep), r"head: should be head\(x, v\), found steep\(x\)"),
     "a head of NaN": (lambda: train(head=nan_head), r"head: expected finite numbers, found nan of input 0 .*\(3 of 3"),
+    "a head of a vector": (lambda: train(head=steepest), ONE_NUMBER_OF_HEAD),
+    "the risk of a head of a vector": (lambda: risk(head=steepest), ONE_NUMBER_OF_HEAD),
+    "scores of a head of a vector": (lambda: tokens.scores(instances.problem(), steepest), ONE_NUMBER_OF_HEAD),
+    "scores of a head's name": (
+        lambda: tokens.scores(instances.problem(), as_it_is("linear")),
+        r"head: expected a function head\(x, v\), found 'linear'",
+    ),
+    "a loss of a vector": (lambda: train(loss=twice), r"loss: expected one number, found an array of shape \(2,\)"),
+    "the risk of a loss of a vector": (lambda: risk(loss=twice), "loss: expected one number, found an array of shape"),
+    "a loss of another precision": (
+        lambda: train(loss=lambda margin: jnp.exp(-margin).astype("f4")),
+        "loss: expected a number of float64 as the tokens have, found float32",
+    ),
+    "a loss of NaN": (
+        lambda: train(loss=losses.cross_entropy),
+        "loss: expected finite numbers, found nan of input . where descent starts",
+    ),
     "a penalty in words": (lambda: heads.Quadratic("a"), "penalty: expected a finite number of at least 0, found 'a'"),
     # Posing.
     "rows in half precision": (
@@ -287,6 +317,18 @@ ARGUMENTS = {
     "radii in words": (
         lambda: regularization.path(instances.problem(), "a"),
         "radii: expected a list of numbers, found 'a'",
+    ),
+    "the path of a loss's name": (
+        lambda: regularization.path(instances.problem(), [1.0], loss=as_it_is("logistic")),
+        r"loss: expected a function loss\(margin\), found 'logistic'",
+    ),
+    "the path of a loss of a vector": (
+        lambda: regularization.path(instances.problem(), [1.0], loss=twice),
+        "loss: expected one number, found an array of shape",
+    ),
+    "half a step of a path": (
+        lambda: regularization.path(instances.problem(), [1.0], most=as_it_is(2.5)),
+        "most: expected an integer, found 2.5",
     ),
     "a ball's name": (
         lambda: regularization.path(instances.problem(), [1.0], ball=as_it_is("nuclear")),
