@@ -138,11 +138,17 @@ def with_finite_part(
         W_mm: the solution of `svm.set_constraints`, (d, e). If it is zero, as for an infeasible problem, W_fin is
             returned.
 
+    Raises:
+        ValueError: three arrays of different shapes.
+
     Example:
         >>> W = svm.with_finite_part(run.weights, jnp.zeros((5, 5)), solution.W)
         >>> round(float(metrics.correlation(W, solution.W)), 9)
         1.0
     """
+    shapes = [getattr(one, "shape", type(one).__name__) for one in (W, W_fin, W_mm)]
+    if len(set(shapes)) > 1:
+        raise ValueError(f"with_finite_part: expected three matrices of one shape, found {shapes}")
     length = metrics.norm(W_mm)
     direction = W_mm / positive(length)
     return W_fin + jnp.maximum(jnp.sum((W - W_fin) * direction), 0.0) * direction

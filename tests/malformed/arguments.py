@@ -27,6 +27,7 @@ metrics: Any = annotated_metrics
 svm: Any = annotated_svm
 
 KEY, W = jax.random.key(0), np.eye(d)
+FACTORS = instances.factored()
 TOKENS = np.asarray(instances.problem().X)
 SIZES = {"n": 3, "T": 4, "d": 5}
 
@@ -89,6 +90,8 @@ PROBLEM = "problem: expected a Problem.*found "
 ONE_PROBLEM = r"problem: expected one, with X of shape \(n, T, d\), found X of shape \(2,.*use jax.vmap"
 CONSTRAINTS = "constraints: expected Constraints, as svm.token_constraints.*found "
 ONE_NUMBER_OF_HEAD = r"head: expected one number, found an array of shape \(5,\)"
+FACTORS_FOUND = "metrics: expected a matrix, found Factored, whose matrix is .W"
+BATCH_FOUND = r"metrics: expected one matrix, found an array of shape \(2, 5, 5\); use jax.vmap for a batch"
 SOLVER = "solver: expected a solver such as svm.ActiveSet.*found "
 TOLERANCE = r"tolerance: expected a Tolerance such as svm.Tolerance\(gap=1e-6\), found "
 STARTS = "optimizer: expected an optax transformation such as .*, found "
@@ -305,6 +308,23 @@ ARGUMENTS = {
     "a number to certify to": (lambda: certify(tolerance=1e-6), TOLERANCE + "1e-06"),
     "a direction in words": (lambda: metrics.correlation("a", W), "metrics: expected a matrix, found 'a'"),
     "the rank of a number": (lambda: metrics.rank(5.0), "metrics: expected a matrix, found 5.0"),
+    "a direction of factors": (lambda: metrics.correlation(FACTORS, W), FACTORS_FOUND),
+    "the rank of factors": (lambda: metrics.rank(FACTORS), FACTORS_FOUND),
+    "the length of factors": (lambda: metrics.norm(FACTORS), "norm: expected an array, found Factored"),
+    "a margin ratio of factors": (
+        lambda: metrics.margin_ratio(FACTORS, rows(), "frobenius", None),
+        FACTORS_FOUND,
+    ),
+    "margins of factors": (lambda: svm.margins(rows(), FACTORS), r"margins: expected W \(5, 5\), found Factored"),
+    "the finite part of factors": (
+        lambda: svm.with_finite_part(FACTORS, W, W),
+        r"with_finite_part: expected three matrices of one shape, found \['Factored', \(5, 5\)",
+    ),
+    "a direction of a batch": (lambda: metrics.correlation(np.stack([W, W]), np.stack([W, W])), BATCH_FOUND),
+    "a margin ratio of a batch": (
+        lambda: metrics.margin_ratio(np.stack([W, W]), rows(), "frobenius", None),
+        BATCH_FOUND,
+    ),
     "a margin ratio of a problem": (
         lambda: metrics.margin_ratio(W, instances.problem(), "frobenius", None),
         "margin_ratio: expected constraints of svm, found Problem",
