@@ -121,7 +121,7 @@ def median(
         samples: the number of resamples.
 
     Raises:
-        ValueError: no seeds.
+        ValueError: no seeds, ranges of another shape, NaN, or a level outside (0, 1).
 
     Example:
         >>> from jaxattn.statistics import median
@@ -129,8 +129,16 @@ def median(
         >>> float(median(values, values - 1, values + 1, key).mean)
         10.0
     """
-    if len(values) == 0:
+    values, low, high = (np.asarray(each, dtype=float) for each in (values, low, high))
+    if values.ndim < 1 or values.shape[0] == 0:
         raise ValueError("median: expected at least one seed, found none")
+    if not values.shape == low.shape == high.shape:
+        shapes = [each.shape for each in (values, low, high)]
+        raise ValueError(f"median: expected values and their ranges of one shape, found {shapes}")
+    if wrong := int(np.isnan([values, low, high]).any(axis=0).sum()):
+        raise ValueError(f"median: expected numbers, found NaN in {wrong} of {values.size}")
+    if not 0 < level < 1:
+        raise ValueError(f"level: expected a share between 0 and 1, found {level}")
     chosen = _generator(key).integers(0, len(values), size=(samples, len(values)))
     of_values, of_low, of_high = (np.median(each[chosen], axis=1) for each in (values, low, high))
     ends = ((1 - level) / 2, (1 + level) / 2)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jaxattn.statistics import Estimate, bootstrap, pooled, proportion
+from jaxattn.statistics import Estimate, bootstrap, median, pooled, proportion
 
 KEY = jax.random.key(0)
 
@@ -123,6 +123,7 @@ def spoiled(number: float) -> np.ndarray:
     return np.where(np.isin(np.arange(10).reshape(5, 2), (2, 4)), number, normal(5, 2))
 
 
+ONE_TWO = np.array([1.0, 2.0])
 LEVEL, HITS = "level: expected a share between 0 and 1, found", "pooled: expected hits with a seed each, found shapes"
 
 
@@ -137,6 +138,13 @@ LEVEL, HITS = "level: expected a share between 0 and 1, found", "pooled: expecte
             (lambda level=level: bootstrap(normal(5), KEY, level=level), f"{LEVEL} {level}")
             for level in (0.0, 1.0, -0.5, 95.0, np.nan)
         ),
+        (lambda: median(ONE_TWO[:0], ONE_TWO[:0], ONE_TWO[:0], KEY), "median: expected at least one seed, found none"),
+        (lambda: median(np.nan * ONE_TWO, ONE_TWO, ONE_TWO, KEY), "median: expected numbers, found NaN in 2 of 2"),
+        (
+            lambda: median(ONE_TWO, ONE_TWO[:1], ONE_TWO, KEY),
+            r"median: expected values and their ranges of one shape, found \[\(2,\), \(1,\), \(2,\)\]",
+        ),
+        (lambda: median(ONE_TWO, ONE_TWO, ONE_TWO, KEY, level=95), f"{LEVEL} 95"),
         (lambda: proportion(np.zeros((0, 2), bool)), "proportion: expected at least one seed"),
         (lambda: proportion(np.ones(3, bool), level=1.0), f"{LEVEL} 1"),
         (lambda: pooled(np.ones(3, bool), np.arange(2), KEY), rf"{HITS} \(3,\) and \(2,\)"),

@@ -45,10 +45,11 @@ def train(
 ) -> Run:
     """Train attention weights on one problem by `steps` updates of `optimizer`.
 
-    Pure; works under `jit` and `vmap`. A program is compiled for each combination of shapes, numbers of steps and
-    snapshots, loss, head, model, noise, penalty and kind of optimizer. Other snapshot steps reuse it, and so do other
-    numbers in the optimizer, such as rates and decays. These, and arrays in fields of the other parts, may be traced
-    values, for example under `jax.vmap`; the rule of such a run lacks them.
+    Pure; works under `jit` and `vmap`. Of derivatives, `jax.jvp` works, `jax.grad` and `jax.jacfwd` do not. A program
+    is compiled for each combination of shapes, numbers of steps and snapshots, loss, head, model, noise, penalty and
+    kind of optimizer. Other snapshot steps reuse it, and so do other numbers in the optimizer, such as rates and
+    decays. These, and arrays in fields of the other parts, may be traced values, for example under `jax.vmap`; the rule
+    of such a run lacks them.
 
     Args:
         weights: the initial weights: an array W, (d, d), Factored(K, Q), (d, m) each, or Spanned(B, Z), (n, d) each,
