@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxattn.problem import Problem, check_kind, is_concrete
+from jaxattn.problem import Problem, check_one, is_concrete
 
 __all__ = ["Factored", "Spanned", "Weights", "attended", "logits", "matrix", "probabilities"]
 
@@ -78,7 +78,7 @@ def check_weights(weights: Any, problem: Problem) -> None:
         ValueError: not a Problem; W not (d, d), K and Q not (d, m) with one m, B and Z not (n, d), Z not the queries of
             the problem; mixed precisions.
     """
-    check_kind(problem)
+    check_one(problem)
     d = problem.d
     for name, leaf in _named(weights).items():
         if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):

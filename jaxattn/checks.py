@@ -87,6 +87,14 @@ def function(name: str, value: Any, arguments: Sequence[str]) -> None:
         raise ValueError(f"{name}: should be {wanted}, found {shown}({taken})") from None
 
 
+def one_number(name: str, found: Array, like: Array) -> None:
+    """Raise ValueError unless a function of one entry, mapped over an array, gave one number of its precision each."""
+    if found.shape != like.shape:
+        raise ValueError(f"{name}: expected one number, found an array of shape {found.shape[like.ndim :]}")
+    if found.dtype != like.dtype:
+        raise ValueError(f"{name}: expected a number of {like.dtype} as the tokens have, found {found.dtype}")
+
+
 def can_be_hashed(name: str, value: Any) -> None:
     """Raise ValueError unless a value can be the key of a compiled program."""
     try:

@@ -75,6 +75,17 @@ def mlp(x: Float[Array, " d"], v: Parameters) -> Float[Array, ""]:
     return jnp.sum(jax.nn.relu(x @ v))
 
 
+def of_each(head: Head, outputs: Float[Array, "n d"], v: Parameters) -> Float[Array, " n"]:
+    """Return the predictions from the attention output of each input.
+
+    Raises:
+        ValueError: the head does not return one number of the outputs' precision.
+    """
+    predictions = jax.vmap(head, in_axes=(0, None))(outputs, v)
+    checks.one_number("head", predictions, outputs[:, 0])
+    return predictions
+
+
 def check(name: str, shape: tuple[int, ...], axes: int = 1) -> None:
     """Raise ValueError unless v has the expected number of axes: 1 for a direction, 2 for a layer."""
     if len(shape) != axes:

@@ -14,10 +14,15 @@ AnyArray = TypeVar("AnyArray", Array, np.ndarray)
 def norm(A: Float[Array, "..."]) -> Float[Array, ""]:
     """Return the Euclidean norm of all entries, (), without underflow or overflow of their squares.
 
+    Raises:
+        ValueError: weights that are not a matrix, or another named tuple.
+
     Example:
         >>> bool(jnp.isclose(metrics.norm(jnp.array([3e200, 4e200])), 5e200, rtol=1e-12))
         True
     """
+    if hasattr(A, "_fields"):
+        raise ValueError(f"norm: expected an array, found {type(A).__name__}")
     A = jnp.asarray(A)
     return euclidean(A, tuple(range(A.ndim)))
 

@@ -103,6 +103,17 @@ def log_slope(loss: Loss) -> Loss | None:
     return next((slope for known, slope in _LOG_SLOPES if known is loss), getattr(loss, "log_slope", None))
 
 
+def of_each(loss: Loss, margins: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Return the loss of each input.
+
+    Raises:
+        ValueError: the loss does not return one number of the margins' precision.
+    """
+    values = jax.vmap(loss)(margins)
+    checks.one_number("loss", values, margins)
+    return values
+
+
 def risk_and_probabilities(
     weights: attention.Weights,
     problem: Problem,
@@ -113,8 +124,7 @@ def risk_and_probabilities(
     """Return the risk, (), and the attention probabilities, (n, T)."""
     probabilities = attention.probabilities(weights, problem)
     outputs = attention.attended(probabilities, problem)
-    predictions = jax.vmap(head, in_axes=(0, None))(outputs, problem.v)
-    return jnp.mean(jax.vmap(loss)(problem.Y * predictions)), probabilities
+    return jnp.mean(of_each(loss, problem.Y * heads.of_each(head, outputs, problem.v))), probabilities
 
 
 def risk(
@@ -127,7 +137,7 @@ def risk(
     """Return the empirical risk `L = mean_i loss(Y_i h(X_i^T s_i))`, () (2308.16898, eq. ERM).
 
     Raises:
-        ValueError: weights or a head that do not fit the problem; a loss or head that is not a function.
+        ValueError: weights or a head that do not fit the problem; a loss or head that is not a function to one number.
 
     Example:
         >>> float(losses.risk(start, problem, loss=losses.logistic, head=heads.linear)) > 0

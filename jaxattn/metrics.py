@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jaxattn import lengths, norms
-from jaxattn.attention import Spanned, inner
+from jaxattn.attention import Factored, Spanned, inner
 from jaxattn.lengths import norm
 from jaxattn.problem import is_concrete
 
@@ -26,14 +26,15 @@ def correlation(A: Float[Array, "a b"] | Spanned, B: Float[Array, "a b"] | Spann
     have other cosines.
 
     Raises:
-        ValueError: different shapes; a zero or non-finite matrix, which has no direction. Under `jit` and `vmap`, where
-            numbers cannot be checked, the result for such a matrix is NaN.
+        ValueError: other than two matrices of one shape; a zero or non-finite matrix, which has no direction. Under
+            `jit` and `vmap`, where numbers cannot be checked, the result for such a matrix is NaN.
 
     Example:
         >>> float(metrics.correlation(jnp.eye(3), 2 * jnp.eye(3)))
         1.0
     """
-    if (shapes := (_shape(A), _shape(B)))[0] != shapes[1]:
+    shapes = tuple((C.B.shape[1], C.Z.shape[1]) if isinstance(C, Spanned) else _shape_of_one(C) for C in (A, B))
+    if shapes[0] != shapes[1]:
         raise ValueError(f"correlation: expected two matrices of one shape, found {shapes[0]} and {shapes[1]}")
     lengths = tuple(jnp.sqrt(inner(C, C)) if isinstance(C, Spanned) else norm(C) for C in (A, B))
     for name, length in zip("AB", lengths, strict=True):
@@ -44,11 +45,16 @@ def correlation(A: Float[Array, "a b"] | Spanned, B: Float[Array, "a b"] | Spann
     return jnp.clip(jnp.sum((A / lengths[0]) * (B / lengths[1])), -1.0, 1.0)
 
 
-def _shape(A: Array | Spanned) -> tuple[int, ...]:
-    if isinstance(A, Spanned):
-        return A.B.shape[-1], A.Z.shape[-1]
+def _shape(A: Any) -> tuple[int, ...]:
     if len(shape := getattr(A, "shape", ())) < 2:
-        raise ValueError(f"metrics: expected a matrix, found {A!r}")
+        found = f"{type(A).__name__}, whose matrix is .W" if isinstance(A, Factored | Spanned) else repr(A)
+        raise ValueError(f"metrics: expected a matrix, found {found}")
+    return shape
+
+
+def _shape_of_one(A: Any) -> tuple[int, ...]:
+    if len(shape := _shape(A)) > 2:
+        raise ValueError(f"metrics: expected one matrix, found an array of shape {shape}; use jax.vmap for a batch")
     return shape
 
 
@@ -76,11 +82,12 @@ def margin_ratio(W: Float[Array, "d e"], constraints: Any, norm: str | norms.Nor
         >>> bool(metrics.margin_ratio(solution.W, constraints, "nuclear", svm.solve(constraints, norm="nuclear")) < 1)
         True
     """
+    shape = _shape_of_one(W)
     for name, value, field in (("constraints", constraints, "differences"), ("solution", solution, "status")):
         if not hasattr(value, field):
             raise ValueError(f"margin_ratio: expected {name} of svm, found {type(value).__name__}")
-    if W.shape != solution.W.shape:
-        raise ValueError(f"margin_ratio: expected W of the solution's shape {solution.W.shape}, found {W.shape}")
+    if shape != solution.W.shape:
+        raise ValueError(f"margin_ratio: expected W of the solution's shape {solution.W.shape}, found {shape}")
     length = lengths.norm(W)
     if is_concrete(length) and not 0 < length < jnp.inf:
         raise ValueError(f"margin_ratio: expected W with a direction, found a matrix of norm {length}")

@@ -16,11 +16,11 @@ from matplotlib.figure import Figure
 from jaxattn import attention, tokens
 from jaxattn.bias.verdict import CLOSE
 from jaxattn.descent import Run
-from jaxattn.problem import Problem
+from jaxattn.problem import Problem, check_one
 from jaxattn.statistics import bootstrap
 from jaxattn.study.style import page, palette
 from jaxattn.study.style.plane import plane
-from jaxattn.svm import Solution
+from jaxattn.svm import Solution, Status
 
 __all__ = ["alignment", "bands", "plane", "trajectory"]
 
@@ -36,18 +36,26 @@ def trajectory(run: Run, problem: Problem, solution: Solution | None = None) -> 
         solution: the max-margin solution for the same selected tokens. Default: no rays.
 
     Raises:
-        ValueError: the problem has another dimension, or the run has no snapshots.
+        ValueError: not one problem of d = 2; a run without snapshots, or with snapshots that are not finite; a solution
+            without a direction, as an infeasible problem has.
 
     Example:
         >>> run = descent.train(jnp.zeros((2, 2)), planar, steps=50, snapshots=range(1, 51))
         >>> solution = svm.solve(svm.token_constraints(planar, tokens.selected(run.weights, planar)))
         >>> figure = plots.trajectory(run, planar, solution)
     """
+    check_one(problem)
     if problem.d != 2:
         raise ValueError(f"problem: expected d = 2, which can be drawn, found d = {problem.d}")
     W = np.asarray(attention.matrix(run.snapshots))
     if len(W) == 0:
         raise ValueError("run: expected snapshots, found none; train with snapshots=range(1, steps + 1)")
+    if not np.isfinite(W).all():
+        raise ValueError("run: expected finite snapshots, found NaN or infinity among them")
+    if solution is not None and not np.any(solution.W):
+        raise ValueError(
+            f"solution: expected W with a direction, found W = 0 of status {Status(int(solution.status)).name}"
+        )
     paths = np.einsum("kde,ne->nkd", W, np.asarray(problem.Z))
     rays = None if solution is None else np.asarray(problem.Z) @ np.asarray(solution.W).T
     with page.style():

@@ -157,6 +157,16 @@ def check_kind(problem: Any) -> None:
         raise ValueError(f"problem: expected a Problem(X=..., Z=..., Y=..., v=...), found {kind}")  # noqa: TRY004
 
 
+def check_one(problem: Any) -> None:
+    """Raise ValueError unless `problem` is one Problem, without batch axes, and RuntimeError as in `check_kind`."""
+    check_kind(problem)
+    if problem.X.ndim != 3:
+        raise ValueError(
+            f"problem: expected one, with X of shape (n, T, d), found X of shape {problem.X.shape}; use jax.vmap "
+            "for a batch"
+        )
+
+
 def check_batch(problems: Any) -> int:
     """Return the number of problems in a batch with one leading axis.
 

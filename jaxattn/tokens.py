@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxattn import attention, heads
-from jaxattn.problem import Problem, check_kind
+from jaxattn import attention, checks, heads
+from jaxattn.problem import Problem, check_one
 
 __all__ = [
     "ACTIVE",
@@ -39,14 +40,15 @@ def scores(problem: Problem, head: heads.Head = heads.linear) -> Float[Array, "n
     The score of a token that attention cannot see is -inf.
 
     Raises:
-        ValueError: the head does not fit the problem's v.
+        ValueError: the head is not a function to one number, or does not fit the problem's v.
 
     Example:
         >>> tokens.scores(problem).shape  # Y_i v.x_it
         (3, 4)
     """
-    check_kind(problem)
-    per_token = jax.vmap(jax.vmap(head, in_axes=(0, None)), in_axes=(0, None))
+    check_one(problem)
+    checks.function("head", head, ("x", "v"))
+    per_token = jax.vmap(partial(heads.of_each, head), in_axes=(0, None))
     return attention.masked(problem.Y[:, None] * per_token(problem.X, problem.v), problem)
 
 

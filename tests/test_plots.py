@@ -36,11 +36,19 @@ def test_paths_are_those_of_the_snapshots_scaled_to_the_panel(planar):
 
 
 def test_what_cannot_be_drawn_is_named(planar):
-    (one, _), other = planar, problem()
+    (one, run), other = planar, problem()
     with pytest.raises(ValueError, match="problem: expected d = 2, which can be drawn, found d = 5"):
         plots.trajectory(descent.train(free(), other, steps=2, snapshots=(1,)), other)
     with pytest.raises(ValueError, match="run: expected snapshots, found none"):
         plots.trajectory(descent.train(jnp.zeros((2, 2)), one, steps=40), one)
+    with pytest.raises(ValueError, match="run: expected finite snapshots, found NaN"):
+        plots.trajectory(run._replace(snapshots=run.snapshots * np.nan), one)
+    with pytest.raises(ValueError, match="problem: expected one, with X of shape"):
+        plots.trajectory(run, jax.tree.map(lambda leaf: leaf[None], one))
+    both = one.X.at[:, 1].set(one.X[:, 0])  # equal tokens cannot be separated
+    infeasible = svm.att(both, one.Z, [0, 0])
+    with pytest.raises(ValueError, match="solution: expected W with a direction, found W = 0 of status INFEASIBLE"):
+        plots.trajectory(run, one, infeasible)
     axes = Figure().subplots()
     with pytest.raises(ValueError, match=r"values: expected one curve a seed, \(seeds, points\), found shape \(3,\)"):
         plots.bands(axes, np.arange(3), np.arange(3.0), KEY)

@@ -210,13 +210,37 @@ def _traced(init: Callable[..., Any], update: Any, shapes: Any) -> tuple[Begin, 
         return _words(init(params))
 
     def moved(updates: Any, words: Any, params: Any) -> Any:
-        moves, after = own(updates, with_keys(words), params)
+        found = own(updates, with_keys(words), params)
+        _check_updated(found, params, with_keys(words))
+        moves, after = found
         return moves, _words(after)
 
     of_init, first = taken_out(begun, shapes)
     of_update, second = taken_out(moved, shapes, jax.eval_shape(begun, shapes), shapes)
     move = Move(of_update, getattr(own, "__qualname__", type(own).__name__))
     return Begin(of_init, first, second, of_update), replace(update, scaling=move) if own is not update else move
+
+
+def _check_updated(found: Any, params: Any, state: Any) -> None:
+    """Raise ValueError unless an update returned steps like the parameters and a state like the one before."""
+    if not isinstance(found, tuple) or len(found) != 2:
+        kind = type(found).__name__
+        raise ValueError(f"optimizer: expected update to return a pair (steps, state), found {kind}")
+    for name, after, before in (
+        ("steps like the weights", found[0], params),
+        ("a state like that of init", found[1], state),
+    ):
+        if jax.tree.structure(after) != jax.tree.structure(before) or _shapes(after) != _shapes(before):
+            raise ValueError(
+                f"optimizer: expected update to return {name}, of shapes {_shapes(before)}, found {_shapes(after)}"
+            )
+    for step, own in zip(jax.tree.leaves(found[0]), jax.tree.leaves(params), strict=True):
+        if jnp.result_type(step, own) != own.dtype:
+            raise ValueError(f"optimizer: expected steps of {own.dtype} as the weights have, found {step.dtype}")
+
+
+def _shapes(tree: Any) -> list[tuple[int, ...]]:
+    return [jnp.shape(leaf) for leaf in jax.tree.leaves(tree)]
 
 
 def _words(state: Any) -> Any:

@@ -143,7 +143,7 @@ def _powers(
     # Also while `train` is being traced.
     with jax.ensure_compile_time_eval():
         params = drawn(0)
-        state = init(params)
+        state = jax.tree.map(jnp.asarray, init(params))  # A state may hold plain numbers.
         paths = [jax.tree_util.keystr(path[1:]) for path, _ in jax.tree_util.tree_flatten_with_path(state)[0]]
         types = [leaf.dtype for leaf in jax.tree.leaves((params, state)) if jnp.issubdtype(leaf.dtype, jnp.floating)]
         reach = min(jnp.finfo(dtype).maxexp for dtype in types) // 2 - _SPARE

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from jaxattn import checks
 from jaxattn.checks import Number
 from jaxattn.descent.gradients import Reading, Rule, Slope
 from jaxattn.losses import Loss
+from jaxattn.parallel import batch
 from jaxattn.problem import Problem
 
 __all__ = ["Draw", "Noise", "Sample", "dropout", "full_batch", "gumbel", "minibatches"]
@@ -143,11 +144,35 @@ class _Gumbel:
         return Sample(jax.random.gumbel(key, (n, T)), jnp.asarray(self.tau))
 
 
+def check_keys(noise: Noise, keys: Any, shape: tuple[int, ...], is_needed: bool, is_of_use: bool) -> None:
+    """Raise ValueError unless the keys are those that the noise needs, or that the optimizer needs or can use."""
+    is_given = keys is not None
+    if noise is full_batch and not (is_given or is_needed):
+        return
+    if noise is full_batch and not is_of_use:
+        raise ValueError("noise: expected a law such as descent.dropout(0.1) for the key, found full_batch")
+    if not batch.is_key(keys) or keys.shape != shape:
+        found = f"shape {keys.shape} of {keys.dtype}" if hasattr(keys, "dtype") else repr(keys)
+        wanted = f"keys of shape {shape}" if shape else "one"
+        raise ValueError(
+            f"key: expected {wanted} for the noise of training or of its optimizer, as jax.random.key(0) gives them, "
+            f"found {found}"
+        )
+    if (own := str(jax.random.key_impl(keys))) != NOISE_GENERATOR:
+        raise ValueError(
+            f"key: expected one of the generator {NOISE_GENERATOR!r}, which draws the same in a batch as for one seed, "
+            f"found one of {own!r}; jax.random.key(0, impl={NOISE_GENERATOR!r}) makes one"
+        )
+
+
 def drawn(noise: Noise, key: PRNGKeyArray | None, step: Int[Array, ""], problem: Problem) -> Draw | Sample | None:
     """Return the noise of one step, in the problem's precision; None without a key, which means no noise."""
     if key is None:
         return None
     draw = noise(jax.random.fold_in(key, step), problem.n, problem.T)
+    if not isinstance(draw, Draw | Sample):
+        kind = type(draw).__name__
+        raise ValueError(f"noise: expected a law that returns a descent.Draw or descent.Sample, found {kind}")  # noqa: TRY004
     return type(draw)(*(jnp.asarray(part, problem.X.dtype) for part in draw))
 
 

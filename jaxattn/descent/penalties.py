@@ -78,6 +78,10 @@ def added(rule: gradients.Rule, penalty: Penalty) -> gradients.Rule:
         # A constant may be subtracted from an input's derivatives. Subtract that of the selected token, so that small
         # terms are not lost.
         slopes = penalty(jax.nn.log_softmax(logits, axis=1))
+        if jnp.shape(slopes) != logits.shape:
+            raise ValueError(
+                f"penalty: expected one derivative for each probability, {logits.shape}, found {jnp.shape(slopes)}"
+            )
         of_selected = jnp.take_along_axis(slopes, jnp.argmax(logits, axis=1)[:, None], axis=1)
         slopes = jnp.where(logits > -jnp.inf, slopes - of_selected, 0)
         largest = jnp.max(jnp.abs(slopes), axis=1)

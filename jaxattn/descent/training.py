@@ -13,16 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.core import Tracer
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from jaxattn import attention, checks, heads, losses, models
 from jaxattn.descent import array_fields, autodiff_engine, hyperparameters, loops, padding, stepping
-from jaxattn.descent.noise import NOISE_GENERATOR, Noise, full_batch
+from jaxattn.descent.noise import check_keys, full_batch
 from jaxattn.descent.optimizers import Exact, ScaleFree, normalized_gd
 from jaxattn.descent.penalties import unpenalized
 from jaxattn.descent.run import FUNCTIONS, Rule, Run, trained_weights
 from jaxattn.parallel import batch
-from jaxattn.problem import Problem, check_batch, check_kind, is_concrete
+from jaxattn.problem import Problem, check_batch, check_one, is_concrete
 
 __all__ = ["train", "train_batch"]
 
@@ -45,10 +45,11 @@ def train(
 ) -> Run:
     """Train attention weights on one problem by `steps` updates of `optimizer`.
 
-    Pure; works under `jit` and `vmap`. A program is compiled for each combination of shapes, numbers of steps and
-    snapshots, loss, head, model, noise, penalty and kind of optimizer. Other snapshot steps reuse it, and so do other
-    numbers in the optimizer, such as rates and decays. These, and arrays in fields of the other parts, may be traced
-    values, for example under `jax.vmap`; the rule of such a run lacks them.
+    Pure; works under `jit` and `vmap`. Of derivatives, `jax.jvp` works, `jax.grad` and `jax.jacfwd` do not. A program
+    is compiled for each combination of shapes, numbers of steps and snapshots, loss, head, model, noise, penalty and
+    kind of optimizer. Other snapshot steps reuse it, and so do other numbers in the optimizer, such as rates and
+    decays. These, and arrays in fields of the other parts, may be traced values, for example under `jax.vmap`; the rule
+    of such a run lacks them.
 
     Args:
         weights: the initial weights: an array W, (d, d), Factored(K, Q), (d, m) each, or Spanned(B, Z), (n, d) each,
@@ -78,9 +79,9 @@ def train(
 
     Raises:
         ValueError: not a Problem; weights or a head that do not fit it; an invalid loss, head, model, penalty, read or
-            optimizer; weights or head values that are not finite at the start; steps or record_every < 1, snapshots out
-            of order or range; a `ScaleFree` optimizer whose steps depend on the gradient's scale; noise without a key,
-            or a key without noise.
+            optimizer; weights, head values or losses that are not finite at the start; steps or record_every < 1,
+            snapshots out of order or range; a `ScaleFree` optimizer whose steps depend on the gradient's scale; noise
+            without a key, or a key without noise.
 
     Example:
         >>> run = descent.train(start, problem, steps=100, snapshots=(1, 10, 100))
@@ -92,7 +93,7 @@ def train(
     _check_start(weights, problem, rule)
     kept, init, empty, arrays = _prepared(weights, snapshots, rule)
     state = init(weights)
-    _check_noise(noise, key, (), is_needed=False, is_of_use=hyperparameters.has_keys(state))
+    check_keys(noise, key, (), is_needed=False, is_of_use=hyperparameters.has_keys(state))
     state = state if key is None else hyperparameters.seeded(state, key)
     words = jax.random.key_data(key) if noise is not full_batch and key is not None else None
     run = loops.trainer(empty)(weights, problem, state, words, arrays, kept)
@@ -152,8 +153,10 @@ def train_batch(
         (8, 5, 5)
     """
     rule = _rule(optimizer, steps, record_every, loss, head, model, noise, penalty, read)
-    check_batch(problems)
-    count = batch.length((weights, problems))
+    count = check_batch(problems)
+    if any(np.shape(leaf)[:1] != (count,) for leaf in jax.tree.leaves(weights)):
+        shapes = jax.tree.map(np.shape, weights)
+        raise ValueError(f"weights: expected a start for each of {count} problems, found arrays of shape {shapes}")
     first = jax.tree.map(lambda leaf: leaf[0], (weights, problems))
     # An error about a head should name the user's shape, not the program's padded one.
     _check_fit(first[0], first[1], rule)
@@ -162,7 +165,7 @@ def train_batch(
     state = jax.vmap(init)(weights)
     batch.check_concrete((weights, problems, state, arrays))
     has_keys = hyperparameters.has_keys(state)
-    _check_noise(noise, keys, problems.X.shape[:1], is_needed=has_keys, is_of_use=has_keys)
+    check_keys(noise, keys, problems.X.shape[:1], is_needed=has_keys, is_of_use=has_keys)
     state = jax.vmap(hyperparameters.seeded)(state, keys) if has_keys else state
     words = None if noise is full_batch else np.asarray(jax.random.key_data(keys))
     arrays = tuple(np.broadcast_to(array, (count, *array.shape)) for array in arrays)
@@ -221,6 +224,7 @@ def _prepared(
     except TypeError as error:
         needed = re.findall(r"'(\w+)'", str(error).partition("missing")[2])
         if not needed:
+            checks.function("optimizer.update", rule.optimizer.update, ("gradient", "state", "weights"))
             raise
         raise ValueError(
             f"optimizer: expected one that needs only the gradient and the weights, found one that needs {needed}"
@@ -242,10 +246,11 @@ def _zeros(weights: Any, problem: Problem, kept: int, rule: Rule) -> Run:
 
 def _check_fit(weights: Any, problem: Problem, rule: Rule) -> None:
     """Raise ValueError unless weights, model and head fit the problem, without computing anything."""
-    check_kind(problem)
+    check_one(problem)
     if isinstance(rule.model, models.TransformedInputs):
         attention.check_weights(weights, problem)
-    jax.eval_shape(partial(_predictions, (rule.model, rule.head)), weights, problem)
+    parts, arrays = array_fields.emptied((rule.model, rule.head, rule.loss))
+    _at_start.eval_shape(weights, problem, arrays, parts)
 
 
 def _check_read(read: Any, init: Callable[[Any], Any], update: Any, weights: Any) -> None:
@@ -258,53 +263,30 @@ def _check_read(read: Any, init: Callable[[Any], Any], update: Any, weights: Any
         raise ValueError(f"read: expected weights of shapes {expected}, found {shown}")
 
 
-def _check_noise(noise: Noise, keys: Any, shape: tuple[int, ...], is_needed: bool, is_of_use: bool) -> None:
-    """Raise ValueError unless the keys are those that the noise needs, or that the optimizer needs or can use."""
-    is_given = keys is not None
-    if noise is full_batch and not (is_given or is_needed):
-        return
-    if noise is full_batch and not is_of_use:
-        raise ValueError("noise: expected a law such as descent.dropout(0.1) for the key, found full_batch")
-    if not batch.is_key(keys) or keys.shape != shape:
-        found = f"shape {keys.shape} of {keys.dtype}" if hasattr(keys, "dtype") else repr(keys)
-        wanted = f"keys of shape {shape}" if shape else "one"
-        raise ValueError(
-            f"key: expected {wanted} for the noise of training or of its optimizer, as jax.random.key(0) gives them, "
-            f"found {found}"
-        )
-    if (own := str(jax.random.key_impl(keys))) != NOISE_GENERATOR:
-        raise ValueError(
-            f"key: expected one of the generator {NOISE_GENERATOR!r}, which draws the same in a batch as for one seed, "
-            f"found one of {own!r}; jax.random.key(0, impl={NOISE_GENERATOR!r}) makes one"
-        )
-
-
 def _check_start(weights: Any, problem: Problem, rule: Rule) -> None:
-    """Raise ValueError unless weights and head values are finite at the start. Traced ones are not checked."""
-    (model, head), arrays = array_fields.emptied((rule.model, rule.head))
+    """Raise ValueError unless weights, head values and losses are finite at the start. Traced ones are not checked."""
+    parts, arrays = array_fields.emptied((rule.model, rule.head, rule.loss))
     if not all(map(is_concrete, jax.tree.leaves((weights, problem, arrays)))):
         return
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)):
         raise ValueError("weights: expected finite numbers, found NaN or infinity among them")
     # A function under `jit` may train on a problem that it does not take as an argument.
     with jax.ensure_compile_time_eval():
-        values = np.asarray(_outputs(weights, problem, arrays, model, head))
-    wrong = np.flatnonzero(~np.isfinite(values))
-    if wrong.size:
-        raise ValueError(
-            f"head: expected finite numbers, found {values[wrong[0]]} of input {wrong[0]} where descent starts "
-            f"({wrong.size} of {values.size} inputs)"
-        )
+        found = map(np.asarray, _at_start(weights, problem, arrays, parts))
+    for name, values in zip(("head", "loss"), found, strict=True):
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if wrong.size:
+            raise ValueError(
+                f"{name}: expected finite numbers, found {values[wrong[0]]} of input {wrong[0]} where descent starts "
+                f"({wrong.size} of {values.size} inputs)"
+            )
 
 
-@partial(jax.jit, static_argnums=(3, 4))
-def _outputs(weights: Any, problem: Problem, arrays: Any, model: Any, head: Any) -> Float[Array, " n"]:
-    return _predictions(array_fields.filled((model, head), arrays), weights, problem)
-
-
-def _predictions(parts: tuple[models.Model, heads.Head], weights: Any, problem: Problem) -> Float[Array, " n"]:
-    """Return the prediction of the head for each input."""
-    model, head = parts
+@partial(jax.jit, static_argnums=3)
+def _at_start(weights: Any, problem: Problem, arrays: Any, parts: Any) -> tuple[Array, Array]:
+    """Return the prediction of the head and the loss, both for each input, (n,)."""
+    model, head, loss = array_fields.filled(parts, arrays)
     params, readout = models.parts(weights)
     probabilities = jax.nn.softmax(model.logits(params, problem), axis=-1)
-    return model.predictions(readout, probabilities, problem, head)
+    predictions = model.predictions(readout, probabilities, problem, head)
+    return predictions, losses.of_each(loss, problem.Y * predictions)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -57,7 +56,7 @@ class TransformedInputs:
 
 def of_outputs(outputs: Float[Array, "n d"], readout: Any, problem: Problem, head: heads.Head) -> Float[Array, " n"]:
     """Return the head's predictions from attention outputs, with the trained readout or the problem's v."""
-    return jax.vmap(head, in_axes=(0, None))(outputs, problem.v if readout is None else readout)
+    return heads.of_each(head, outputs, problem.v if readout is None else readout)
 
 
 # The model of the papers: logits `X_i W z_i`.

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from jaxattn import heads, losses, tokens
 from jaxattn.descent import gradients, gram_engine
-from jaxattn.problem import Problem, check_kind
+from jaxattn.problem import Problem, check_one
 from jaxattn.regularization.balls import FROBENIUS
 from jaxattn.regularization.continuation import follow
 from jaxattn.regularization.newton import Task
@@ -67,7 +67,7 @@ def local_path(
         >>> found.W.shape, bool(found.solved.all())
         ((5, 5, 5), True)
     """
-    check_kind(problem)
+    check_one(problem)
     check_radii(radii)
     R = jnp.asarray(radii, problem.X.dtype)
     reduction = cons.reduce(cons.Constraints(gram_engine.differences(problem), problem.Z))

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from jaxattn import heads, losses, tokens
 from jaxattn.attention import Factored
 from jaxattn.descent import gradients, gram_engine
-from jaxattn.problem import Problem, check_kind
+from jaxattn.problem import Problem, check_one
 from jaxattn.regularization.balls import Narrow
 from jaxattn.regularization.continuation import follow
 from jaxattn.regularization.inverses import Linear, by_coordinates
@@ -128,7 +128,7 @@ def narrow_path(
         >>> bool(found.solved.all()), found.weights.K.shape
         (True, (3, 5, 1))
     """
-    check_kind(problem)
+    check_one(problem)
     check_radii(radii)
     if starts < 2 or most < 1 or not tolerance > 0:
         raise ValueError(

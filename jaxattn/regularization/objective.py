@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxattn import attention, heads, losses
+from jaxattn import attention, checks, heads, losses
 from jaxattn.attention import Weights
 from jaxattn.descent import gradients
 from jaxattn.parallel import lanes
@@ -56,7 +57,13 @@ def of_tokens(alpha: Int[Array, " n"]) -> gradients.Reading:
 
 
 def slope_of(problem: Problem, Y: Float[Array, " n"], reading: gradients.Reading, loss: losses.Loss) -> Slope:
-    """Return a risk's gradient in the form that Newton steps need."""
+    """Return a risk's gradient in the form that Newton steps need.
+
+    Raises:
+        ValueError: a loss that is not a function to one number.
+    """
+    checks.function("loss", loss, ("margin",))
+    jax.eval_shape(partial(losses.of_each, loss), Y)
 
     def of(logits: Array) -> tuple[Array, Array]:
         full = jnp.concatenate([jnp.zeros_like(logits[:, :1]), logits], axis=1)

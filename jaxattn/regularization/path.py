@@ -11,10 +11,10 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import ArrayLike
 
-from jaxattn import heads, losses, tokens
+from jaxattn import checks, heads, losses, tokens
 from jaxattn.attention import Weights
 from jaxattn.descent import gradients, gram_engine
-from jaxattn.problem import Problem, check_kind
+from jaxattn.problem import Problem, check_one
 from jaxattn.regularization.balls import FROBENIUS, Ball
 from jaxattn.regularization.continuation import Branch, follow
 from jaxattn.regularization.newton import Task
@@ -79,20 +79,20 @@ def path(
         tolerance: the tolerance of the residual.
 
     Raises:
-        ValueError: not a Problem, or not a ball; radii that are not positive and increasing numbers; most or tolerance
-            not positive.
+        ValueError: not a Problem, or not a ball; radii that are not positive and increasing numbers; a loss or head
+            that is not a function to one number; most or tolerance not positive.
 
     Example:
         >>> found = regularization.path(problem, jnp.logspace(0, 1, 4), regularization.FROBENIUS)
         >>> bool(found.solved.all())
         True
     """
-    check_kind(problem)
+    check_one(problem)
     if not hasattr(ball, "toward"):
         raise ValueError(f"ball: expected one such as regularization.FROBENIUS, found {ball!r}")
     check_radii(radii)
-    if most < 1 or not tolerance > 0:
-        raise ValueError(f"most, tolerance: expected at least 1 and a positive number, found {most} and {tolerance}")
+    checks.count("most", most)
+    checks.positive("tolerance", tolerance)
     R = jnp.asarray(radii, problem.X.dtype)
     reduction = cons.reduce(cons.Constraints(gram_engine.differences(problem), problem.Z))
     optimal = tokens.optimal(problem, head)

@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxattn import metrics
-from jaxattn.problem import Problem, as_array, is_concrete
-from jaxattn.problem import check_kind as check_problem
+from jaxattn.problem import Problem, as_array, check_one, is_concrete
 from jaxattn.svm.constraints import Constraints, check_kind, rows
 from jaxattn.svm.pivoting import positive
 
@@ -43,7 +42,7 @@ def token_constraints(problem: Problem, alpha: Any) -> Constraints:
         >>> svm.solve(constraints).W.shape
         (5, 5)
     """
-    _check_one(problem)
+    check_one(problem)
     n, T = problem.n, problem.T
     alpha = _array("alpha", alpha)
     if alpha.dtype.kind not in "iu" or alpha.shape != (n,):
@@ -139,11 +138,17 @@ def with_finite_part(
         W_mm: the solution of `svm.set_constraints`, (d, e). If it is zero, as for an infeasible problem, W_fin is
             returned.
 
+    Raises:
+        ValueError: three arrays of different shapes.
+
     Example:
         >>> W = svm.with_finite_part(run.weights, jnp.zeros((5, 5)), solution.W)
         >>> round(float(metrics.correlation(W, solution.W)), 9)
         1.0
     """
+    shapes = [getattr(one, "shape", type(one).__name__) for one in (W, W_fin, W_mm)]
+    if len(set(shapes)) > 1:
+        raise ValueError(f"with_finite_part: expected three matrices of one shape, found {shapes}")
     length = metrics.norm(W_mm)
     direction = W_mm / positive(length)
     return W_fin + jnp.maximum(jnp.sum((W - W_fin) * direction), 0.0) * direction
@@ -243,15 +248,6 @@ def soft(constraints: Constraints, C: Any = 10.0) -> Constraints:
     return constraints._replace(penalty=jnp.where(rows(constraints).equal, jnp.inf, price))
 
 
-def _check_one(problem: Any) -> None:
-    check_problem(problem)
-    if problem.X.ndim != 3:
-        raise ValueError(
-            f"problem: expected one, with X of shape (n, T, d), found X of shape {problem.X.shape}; use jax.vmap "
-            "for a batch"
-        )
-
-
 def _array(name: str, value: Any) -> Any:
     """Return an array unchanged, and lists of one shape as an array."""
     try:
@@ -305,7 +301,7 @@ def _split(
         The differences (NaN if an input has no selected token, or one that it cannot see), the first selected token,
             the other tokens, which of these are selected too, and which the input can see (None if all).
     """
-    _check_one(problem)
+    check_one(problem)
     selected = _array("selected", selected)
     if selected.dtype != bool or selected.shape != (problem.n, problem.T):
         raise ValueError(

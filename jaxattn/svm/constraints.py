@@ -116,8 +116,9 @@ def margins(constraints: Constraints, W: Float[AnyArray, "*lanes d e"]) -> Float
     check_kind(constraints)
     *lanes, _, _, d = constraints.differences.shape
     shape = (*lanes, d, constraints.queries.shape[-1])
-    if jnp.shape(W) != shape:
-        raise ValueError(f"margins: expected W {shape}, found {jnp.shape(W)}")
+    found = getattr(W, "shape", type(W).__name__)
+    if found != shape:
+        raise ValueError(f"margins: expected W {shape}, found {found}")
     einsum = module_of(W, *constraints[:2]).einsum
     return einsum("...nmd,...nd->...nm", constraints.differences, constraints.queries @ W.mT)
 

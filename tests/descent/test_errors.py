@@ -27,6 +27,10 @@ def train(weights: Any = W, **given: Any) -> Any:
     return descent.train(weights, PROBLEM, **{"steps": 5, **given})
 
 
+def own(update: Any) -> optax.GradientTransformation:
+    return optax.GradientTransformation(optax.init_empty_state, update)
+
+
 POSITIVE, AT_LEAST_ZERO = "expected a positive finite number", "expected a finite number of at least 0"
 SCHEDULE, POWER = "expected a positive number or a schedule", "expected a number above 0 and at most 1"
 NOT_POSITIVE, NEGATIVE = (0.0, -0.1, np.nan, np.inf), (-1e-16, np.nan, np.inf)
@@ -104,6 +108,7 @@ SPANNED = "^optimizer: expected one that moves Spanned weights along their gradi
 TEXT = jax.jit(partial(data.language, m=3, n=4, d=6, V=5, entropy=0.2))
 TWO, TWO_HEADS = MODELS["two heads"]()[0], models.summed(2)
 BOUNDED = svm.nuclear_of_rank(2)
+STARTS = "^weights: expected a start for each of 3 problems, found arrays of shape "
 
 
 @pytest.mark.parametrize(
@@ -112,7 +117,8 @@ BOUNDED = svm.nuclear_of_rank(2)
         (lambda: train(jnp.zeros((d, d + 1))), r"^W: expected shape \(5, 5\)"),
         (lambda: train(W.astype(np.float32)), r"^W: expected dtype float64"),
         (lambda: descent.train_batch(jnp.zeros((2, d, 6)), instances.problems(2)), r"^W: expected shape \(5, 5\)"),
-        (lambda: descent.train_batch(jnp.zeros((2, d, d)), instances.problems(3)), r"^batch: .* axis of one length"),
+        (lambda: descent.train_batch(jnp.zeros((2, d, d)), instances.problems(3)), STARTS + r"\(2, 5, 5\)$"),
+        (lambda: descent.train_batch(jnp.zeros((d, d)), instances.problems(3)), STARTS + r"\(5, 5\)$"),
         (lambda: train(Spanned(ZERO, ZERO + 1)), "Z: expected the problem's queries, found 15 other entries"),
         (
             lambda: train(Spanned(ZERO[:2], PROBLEM.Z)),
@@ -140,6 +146,36 @@ BOUNDED = svm.nuclear_of_rank(2)
         (
             lambda: train(optimizer=optax.GradientTransformation(cast(Any, Unhashable()), optax.sgd(0.1).update)),
             "optimizer: expected a function, or a frozen dataclass.*unhashable",
+        ),
+        (
+            lambda: train(optimizer=own(lambda g, s, w: -g)),
+            r"^optimizer: expected update to return a pair \(steps, state\)",
+        ),
+        (
+            lambda: train(optimizer=own(lambda g, s, w: (g[0], s))),
+            r"^optimizer: expected update to return steps like the weights, of shapes \[\(5, 5\)\], found \[\(5,\)\]",
+        ),
+        (
+            lambda: train(optimizer=own(lambda g, s, w: (g, g))),
+            r"^optimizer: expected update to return a state like that of init, of shapes \[\], found \[\(5, 5\)\]",
+        ),
+        (
+            lambda: train(optimizer=own(lambda g, s: (g, s))),
+            r"^optimizer.update: should be optimizer.update\(gradient, state, weights\), found <lambda>\(g, s\)",
+        ),
+        (
+            lambda: descent.train(
+                instances.single(W), instances.single(PROBLEM), optimizer=optax.adam(np.float64(0.1)), steps=5
+            ),
+            "^optimizer: expected steps of float32 as the weights have, found float64",
+        ),
+        (
+            lambda: train(penalty=jnp.sum),
+            r"^penalty: expected one derivative for each probability, \(3, 4\), found \(\)",
+        ),
+        (
+            lambda: train(noise=lambda key, n, T: 1.0, key=KEY),
+            "^noise: expected a law that returns a descent.Draw or descent.Sample, found float",
         ),
         (lambda: train(key=KEY), "noise: expected a law such as descent.dropout.* for the key, found full_batch"),
         (lambda: train(noise=descent.dropout(0.1), key=jax.random.split(KEY)), r"key: expected one .*shape \(2,\)"),

@@ -52,6 +52,15 @@ def adam(start, problem, steps, rate, b1, b2):
     return kept, float(max(abs(entry) for leaf in slope for entry in leaf.ravel()).ln())
 
 
+def test_a_state_may_hold_plain_numbers():
+    optimizer = optax.optimistic_adam_v2(0.1, eps=0.0)  # It holds a bool.
+    start, problem = instances.free(), instances.problem()
+    run, plain = (
+        descent.train(start, problem, optimizer=one, steps=20) for one in (descent.ScaleFree(*optimizer), optimizer)
+    )
+    assert_close(run.weights, plain.weights, rtol=1e-9)
+
+
 # The gradient falls at most like sqrt(b2)^k: a short memory goes below all doubles from a usual start, too.
 @pytest.mark.parametrize(
     ("start", "steps", "rate", "b1", "b2"),

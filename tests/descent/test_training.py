@@ -28,6 +28,15 @@ def run_of(kind, snapshots=tuple(range(STEPS + 1))) -> Any:
     return descent.train(WEIGHTS[kind], instances.problem(), steps=STEPS, snapshots=snapshots)
 
 
+@pytest.mark.parametrize("make", [optax.sgd, descent.normalized_gd])
+def test_the_derivative_with_respect_to_a_step_size_is_that_of_differences(make):
+    def loss(step):
+        return descent.train(WEIGHTS["free"], instances.problem(), optimizer=make(step), steps=STEPS).loss[-1]
+
+    slope = jax.jvp(loss, (0.1,), (1.0,))[1]
+    np.testing.assert_allclose(slope, (loss(0.1 + 1e-5) - loss(0.1 - 1e-5)) / 2e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("kind", WEIGHTS)
 def test_snapshots_are_taken_after_and_series_read_before_the_updates(kind):
     run, problem = run_of(kind), instances.problem()

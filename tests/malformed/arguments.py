@@ -27,6 +27,7 @@ metrics: Any = annotated_metrics
 svm: Any = annotated_svm
 
 KEY, W = jax.random.key(0), np.eye(d)
+FACTORS = instances.factored()
 TOKENS = np.asarray(instances.problem().X)
 SIZES = {"n": 3, "T": 4, "d": 5}
 
@@ -42,6 +43,18 @@ def nan_head(x, v):
 
 def steep(x):
     return x.sum()
+
+
+def steepest(x, v):
+    return x * v
+
+
+def twice(margin):
+    return jnp.stack([margin, margin])
+
+
+def risk(**given: Any) -> Any:
+    return losses.risk(W, instances.problem(), **given)
 
 
 def train(weights: Any = W, **given: Any) -> Any:
@@ -74,7 +87,11 @@ def sphere(**changed: Any) -> Problem:
 
 
 PROBLEM = "problem: expected a Problem.*found "
+ONE_PROBLEM = r"problem: expected one, with X of shape \(n, T, d\), found X of shape \(2,.*use jax.vmap"
 CONSTRAINTS = "constraints: expected Constraints, as svm.token_constraints.*found "
+ONE_NUMBER_OF_HEAD = r"head: expected one number, found an array of shape \(5,\)"
+FACTORS_FOUND = "metrics: expected a matrix, found Factored, whose matrix is .W"
+BATCH_FOUND = r"metrics: expected one matrix, found an array of shape \(2, 5, 5\); use jax.vmap for a batch"
 SOLVER = "solver: expected a solver such as svm.ActiveSet.*found "
 TOLERANCE = r"tolerance: expected a Tolerance such as svm.Tolerance\(gap=1e-6\), found "
 STARTS = "optimizer: expected an optax transformation such as .*, found "
@@ -172,6 +189,23 @@ ARGUMENTS = {
     "a head's class": (lambda: train(head=heads.Quadratic), r"head: expected a function head\(x, v\), found the class"),
     "a head of one argument": (lambda: train(head=steep), r"head: should be head\(x, v\), found steep\(x\)"),
     "a head of NaN": (lambda: train(head=nan_head), r"head: expected finite numbers, found nan of input 0 .*\(3 of 3"),
+    "a head of a vector": (lambda: train(head=steepest), ONE_NUMBER_OF_HEAD),
+    "the risk of a head of a vector": (lambda: risk(head=steepest), ONE_NUMBER_OF_HEAD),
+    "scores of a head of a vector": (lambda: tokens.scores(instances.problem(), steepest), ONE_NUMBER_OF_HEAD),
+    "scores of a head's name": (
+        lambda: tokens.scores(instances.problem(), as_it_is("linear")),
+        r"head: expected a function head\(x, v\), found 'linear'",
+    ),
+    "a loss of a vector": (lambda: train(loss=twice), r"loss: expected one number, found an array of shape \(2,\)"),
+    "the risk of a loss of a vector": (lambda: risk(loss=twice), "loss: expected one number, found an array of shape"),
+    "a loss of another precision": (
+        lambda: train(loss=lambda margin: jnp.exp(-margin).astype("f4")),
+        "loss: expected a number of float64 as the tokens have, found float32",
+    ),
+    "a loss of NaN": (
+        lambda: train(loss=losses.cross_entropy),
+        "loss: expected finite numbers, found nan of input . where descent starts",
+    ),
     "a penalty in words": (lambda: heads.Quadratic("a"), "penalty: expected a finite number of at least 0, found 'a'"),
     # Posing.
     "rows in half precision": (
@@ -200,14 +234,14 @@ ARGUMENTS = {
     "ragged sets": (lambda: svm.set_constraints(instances.problem(), [[True], []]), "selected: expected an array"),
     "lists for a problem": (lambda: svm.token_constraints([[[0.0]]], [0] * n), PROBLEM + "list"),
     "constraints for a problem": (lambda: svm.set_constraints(rows(), [[True] * T] * n), PROBLEM + "Constraints"),
-    "a batch of problems": (
-        lambda: svm.token_constraints(instances.problems(2), [0] * n),
-        r"problem: expected one, with X of shape \(n, T, d\), found X of shape \(2,.*use jax.vmap",
-    ),
-    "sets of a batch of problems": (
-        lambda: svm.set_constraints(instances.problems(2), [[True] * T] * n),
-        "problem: expected one, with X",
-    ),
+    "a batch of problems": (lambda: svm.token_constraints(instances.problems(2), [0] * n), ONE_PROBLEM),
+    "sets of a batch of problems": (lambda: svm.set_constraints(instances.problems(2), [[True] * T] * n), ONE_PROBLEM),
+    "attention of a batch of problems": (lambda: attention.probabilities(W, instances.problems(2)), ONE_PROBLEM),
+    "risk of a batch of problems": (lambda: losses.risk(np.stack([W, W]), instances.problems(2)), ONE_PROBLEM),
+    "scores of a batch of problems": (lambda: tokens.scores(instances.problems(2)), ONE_PROBLEM),
+    "training of a batch of problems": (lambda: descent.train(W, instances.problems(2)), ONE_PROBLEM),
+    "the gradient of a batch of problems": (lambda: descent.direction(W, instances.problems(2)), ONE_PROBLEM),
+    "the path of a batch of problems": (lambda: regularization.path(instances.problems(2), [1.0]), ONE_PROBLEM),
     "logits of texts": (
         lambda: svm.finite_constraints(instances.problem(), np.ones((n, T), bool), [["a"] * T] * n),
         "logits: expected real numbers, found <U1",
@@ -274,6 +308,23 @@ ARGUMENTS = {
     "a number to certify to": (lambda: certify(tolerance=1e-6), TOLERANCE + "1e-06"),
     "a direction in words": (lambda: metrics.correlation("a", W), "metrics: expected a matrix, found 'a'"),
     "the rank of a number": (lambda: metrics.rank(5.0), "metrics: expected a matrix, found 5.0"),
+    "a direction of factors": (lambda: metrics.correlation(FACTORS, W), FACTORS_FOUND),
+    "the rank of factors": (lambda: metrics.rank(FACTORS), FACTORS_FOUND),
+    "the length of factors": (lambda: metrics.norm(FACTORS), "norm: expected an array, found Factored"),
+    "a margin ratio of factors": (
+        lambda: metrics.margin_ratio(FACTORS, rows(), "frobenius", None),
+        FACTORS_FOUND,
+    ),
+    "margins of factors": (lambda: svm.margins(rows(), FACTORS), r"margins: expected W \(5, 5\), found Factored"),
+    "the finite part of factors": (
+        lambda: svm.with_finite_part(FACTORS, W, W),
+        r"with_finite_part: expected three matrices of one shape, found \['Factored', \(5, 5\)",
+    ),
+    "a direction of a batch": (lambda: metrics.correlation(np.stack([W, W]), np.stack([W, W])), BATCH_FOUND),
+    "a margin ratio of a batch": (
+        lambda: metrics.margin_ratio(np.stack([W, W]), rows(), "frobenius", None),
+        BATCH_FOUND,
+    ),
     "a margin ratio of a problem": (
         lambda: metrics.margin_ratio(W, instances.problem(), "frobenius", None),
         "margin_ratio: expected constraints of svm, found Problem",
@@ -286,6 +337,18 @@ ARGUMENTS = {
     "radii in words": (
         lambda: regularization.path(instances.problem(), "a"),
         "radii: expected a list of numbers, found 'a'",
+    ),
+    "the path of a loss's name": (
+        lambda: regularization.path(instances.problem(), [1.0], loss=as_it_is("logistic")),
+        r"loss: expected a function loss\(margin\), found 'logistic'",
+    ),
+    "the path of a loss of a vector": (
+        lambda: regularization.path(instances.problem(), [1.0], loss=twice),
+        "loss: expected one number, found an array of shape",
+    ),
+    "half a step of a path": (
+        lambda: regularization.path(instances.problem(), [1.0], most=as_it_is(2.5)),
+        "most: expected an integer, found 2.5",
     ),
     "a ball's name": (
         lambda: regularization.path(instances.problem(), [1.0], ball=as_it_is("nuclear")),
