@@ -33,15 +33,15 @@ def on_terminate() -> None:
 
 
 @functools.cache
-def with_parent() -> None:
-    """Interrupt this process once its parent has ended, and then end it: a worker would take up its next task."""
-    threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+def with_parent(number: int = signal.SIGINT) -> None:
+    """Send this process a signal once its parent has ended, and then end it: a worker would take up its next task."""
+    threading.Thread(target=_watch, args=(os.getppid(), number), daemon=True).start()
 
 
-def _watch(parent: int) -> None:
+def _watch(parent: int, number: int) -> None:
     while os.getppid() == parent:
         time.sleep(_LOOK)
-    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), number)
     time.sleep(_LAST)
     os._exit(143)
 
@@ -56,6 +56,7 @@ class _Again:
         if not isinstance(unraisable.exc_value, KeyboardInterrupt):
             return self._before(unraisable)
         number = signal.SIGTERM if isinstance(unraisable.exc_value, Terminated) else signal.SIGINT
+        on_terminate()  # It was ignored from the first signal on.
         # Later and from another thread: exceptions raised here are ignored too. A signal also ends a sleep.
         main = threading.main_thread().ident
         assert main is not None  # It has been started.
@@ -64,5 +65,7 @@ class _Again:
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
-    del number, frame
+    del frame
+    # A second signal, as a pool sends it, would interrupt what the first one makes this process write.
+    signal.signal(number, signal.SIG_IGN)
     raise Terminated("asked to end by SIGTERM")

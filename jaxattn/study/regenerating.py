@@ -68,7 +68,9 @@ def regenerate(names: Sequence[str], overrides: Sequence[str], board: Board) -> 
             # All will be made: the processes compose the configurations first.
             pool = stack.enter_context(side_by_side.pool(processes))
         compose = partial(making.configurations, overrides=overrides)
-        composed = dict(zip(names, (pool.executor.map if pool else map)(compose, names), strict=True))
+        # Not `executor.map`: the futures that it cancels on an interrupt raise an error in a thread of Python's.
+        found = [pool.executor.submit(compose, name).result if pool else partial(compose, name) for name in names]
+        composed = {name: one() for name, one in zip(names, found, strict=True)}
         trim()
         unchanged = [name for name in names if making.is_made(name, composed[name], folder, known[name])]
         for name in unchanged:

@@ -8,6 +8,7 @@ import itertools
 import multiprocessing
 import os
 import queue
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -62,19 +63,30 @@ def pool(count: int) -> Iterator[Pool | None]:
     context = multiprocessing.get_context("spawn")
     events = context.Queue()
     with ProcessPoolExecutor(count, context, initializer=_begin_worker, initargs=(events,)) as executor:
-        for _ in range(count):
-            executor.submit(os.getpid)
+        with _without_interrupts():
+            for _ in range(count):
+                executor.submit(os.getpid)
         try:
             yield Pool(executor, events, count)
         except BaseException as error:
             # An interrupt, or an error in one process: what the others have finished is kept.
             executor.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():
-                # SIGTERM, because background processes of a shell ignore SIGINT.
+                # SIGTERM, because the processes ignore SIGINT.
                 child.terminate()
             if isinstance(error, BrokenProcessPool):
                 raise ProcessError(f"{_ENDED}; run the same command again to continue") from error
             raise
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Ignore SIGINT, and let the processes that start now inherit that: this process ends them by SIGTERM."""
+    heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, heeded)
 
 
 def each(
@@ -149,12 +161,19 @@ def _begin_worker(events: Any) -> None:
     # even if another one was killed while writing.
     events.cancel_join_thread()
     tune()
-    ending.on_terminate()
-    ending.with_parent()
+    ending.with_parent(signal.SIGTERM)
 
 
 def _make_in_worker(name: str, configs: Sequence[DictConfig], folder: Path) -> Made:
-    return _make(name, configs, folder, lambda event: _events.put((name, event)))
+    ending.on_terminate()
+    try:
+        return _make(name, configs, folder, lambda event: _events.put((name, event)))
+    except KeyboardInterrupt:
+        # Nobody waits for a result, and the pool would wait for this process.
+        os._exit(143)
+    finally:
+        # A process without a task ends at once, and without a traceback.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report) -> Made:

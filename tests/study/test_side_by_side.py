@@ -89,6 +89,26 @@ def start():
         one.communicate()
 
 
+# Ctrl-C in a terminal reaches all processes of a command.
+IDLE = """
+import os, signal
+from jaxattn.study import side_by_side
+try:
+    with side_by_side.pool(2) as pool:
+        pool.executor.submit(os.getpid).result()
+        os.killpg(0, signal.SIGINT)
+        signal.pause()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.slow
+def test_processes_without_a_task_end_without_a_traceback(start):
+    begun = start([sys.executable, "-c", HEEDING, "-c", IDLE])
+    assert begun.communicate(timeout=120) == ("interrupted\n", "")
+
+
 def training(start, place, seeds):
     """A command that trains two experiments side by side."""
     begun = start([*FIGURES, *small(place, "experiment=trajectories-3,rate", "workers=2", f"seeds={seeds}")])
@@ -109,6 +129,7 @@ def test_a_signal_ends_all_processes_with_one_message(tmp_path, start, sent, sta
     _, err = begun.communicate(timeout=120)
     assert begun.returncode == status, err
     assert f"{said}; finished work is kept" in err
+    assert "Traceback" not in err
     assert len(workers) >= 2
     deadline = time.monotonic() + 60
     while any(map(runs_still, workers)) and time.monotonic() < deadline:

@@ -34,6 +34,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from jaxattn import records
 from jaxattn.study import ending, mistakes, progress, runs, stalls
 from jaxattn.study.configuration import composition
 from jaxattn.study.configuration.keys import forced, settled
@@ -44,7 +45,7 @@ from jaxattn.study.tuning import tune
 
 _OPTIONS = (
     *("--multirun", "-m", "--run", "-r", "--hydra-help", "--version", "--info", "-i"),
-    *("--cfg", "-c", "--resolve", "--package", "-p", "--config-dir", "-cd", "--shell-completion", "-sc"),
+    *("--cfg", "-c", "--resolve", "--package", "-p", "--config-dir", "-cd"),
 )
 # Those that take a value.
 _VALUED = ("--cfg", "-c", "--package", "-p", "--config-dir", "-cd")
@@ -71,6 +72,9 @@ def main(arguments: list[str]) -> None:
     # Without --multirun a key with several values is an error.
     combinations = composition.expand(own) if is_sweep else [own]
     composition.check(combinations)
+    if is_sweep:
+        # Hydra writes there before the first run.
+        records.check_folder(Path(composition.compose(combinations[0]).runs))
     # Otherwise Hydra prints an error's traceback; passed on, the error ends in one message.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     # Hydra reads sys.argv, and accepts no option after a key.
@@ -106,8 +110,12 @@ def main(arguments: list[str]) -> None:
 
 def _tell(config: DictConfig, record: Path) -> None:
     print(record)
+    # To stderr: scripts read the path from stdout.
+    counts = records.attributes(record)
+    if diverged := counts.get("diverged"):
+        said = f"{diverged:,} of {counts['attempted']:,} seeds diverged: their weights are infinite or not a number"
+        print(f"{record.parent.name}: {said}", file=sys.stderr)
     if stalled := stalls.line([config]):
-        # To stderr: scripts read the path from stdout.
         print(f"{record.parent.name}: {stalled}", file=sys.stderr)
 
 

@@ -40,19 +40,12 @@ from jaxattn.study.configuration.names import (
     named,
     not_yaml,
 )
-from jaxattn.study.configuration.values import check_size, check_value, own_words, parsed
+from jaxattn.study.configuration.values import check_arguments, check_value, own_words, parsed
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.settings import recording
 
 # The key in the configuration of a setting's field, if it has another name there.
 _KEYS = {"law": "data", "initial": "weights"}
-# The numbers that an annotation allows in a configuration.
-_NUMBERS = {
-    "int": ("an integer", int),
-    "float": ("a number", (int, float)),
-    "Number": ("a number", (int, float)),
-    "int | None": ("an integer or null", (int, type(None))),
-}
 _MOST_RUNS = 10_000
 
 
@@ -249,12 +242,7 @@ def _instantiated(key: str, described: str) -> Any:
     node = json.loads(described)
     if "_target_" not in node:
         raise UsageError(f"{key}: expected a value with a _target_, found {node}")
-    for name, parameter in inspect.signature(named(node["_target_"])).parameters.items():
-        expected = _NUMBERS.get(getattr(parameter.annotation, "__name__", parameter.annotation))
-        if expected and name in node and (isinstance(node[name], bool) or not isinstance(node[name], expected[1])):
-            raise UsageError(f"{key}.{name}: expected {expected[0]}, found {node[name]!r}")
-        for number in node[name] if isinstance(node.get(name), list) else [node.get(name)]:
-            check_size(f"{key}.{name}", number)
+    check_arguments(key, node)
     value = instantiate(node)
     plain = isinstance(value, functools.partial) and not value.args and not value.keywords
     return value.func if plain else value

@@ -92,7 +92,7 @@ def _settle(above: str, node: DictConfig, given: Collection[str]) -> None:
                 continue
             takes = ", ".join(accepted) or "no arguments"
             listed = "" if chosen else listing([f"{above}.{key}"])
-            near = suggestion(key, accepted, f"{above}.")
+            near = suggestion(key, accepted, f"{above}.") or _inside(above, node, key)
             raise UsageError(f"{above}.{key}: unknown key, {node['_target_']} accepts {takes}{near}{listed}")
         if missing := [name for name in needed if name not in node]:
             raise UsageError(
@@ -115,6 +115,13 @@ def _settle(above: str, node: DictConfig, given: Collection[str]) -> None:
     for key in own:
         if key in node and OmegaConf.is_dict(node._get_node(key)) and node[key] is not None:
             _settle(f"{above}.{key}", node[key], given)
+
+
+def _inside(above: str, node: DictConfig, key: str) -> str:
+    """Suggest the value inside another one that accepts a key; "" if none does."""
+    inner = {str(name): node[name] for name in node if OmegaConf.is_dict(node[name]) and "_target_" in node[name]}
+    paths = [f"{above}.{name}.{key}" for name, value in inner.items() if key in (_arguments(value)[0] or ())]
+    return f"; did you mean {paths[0]}?" if paths else ""
 
 
 def _arguments(node: DictConfig) -> tuple[list[str] | None, list[str]]:

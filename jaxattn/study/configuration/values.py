@@ -1,11 +1,13 @@
-"""Check the types and sizes of single values of a command line against the schema, before Hydra composes them."""
+"""Check the types and sizes of single values: against the schema before Hydra composes them, and against targets."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import inspect
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -14,11 +16,18 @@ from hydra.errors import HydraException
 from omegaconf.errors import ConfigKeyError, InterpolationResolutionError, MissingMandatoryValue, OmegaConfBaseException
 
 from jaxattn.study.configuration import schema
-from jaxattn.study.configuration.names import folders, is_group, key_of, listing, names_of, suggestion
+from jaxattn.study.configuration.names import folders, is_group, key_of, listing, named, names_of, suggestion
 from jaxattn.study.mistakes import UsageError
 
 # The largest number of steps, seeds or sizes (JAX may have only 32-bit integers), and of a random key.
 _MOST = {"": 2**31 - 1, "key": 2**63 - 1}
+# The numbers that an annotation allows in a configuration.
+_NUMBERS = {
+    "int": ("an integer", int),
+    "float": ("a number", (int, float)),
+    "Number": ("a number", (int, float)),
+    "int | None": ("an integer or null", (int, type(None))),
+}
 # What lists contain, if not sweeps.
 _LISTS = {"norms": "a list such as [frobenius,max]"}
 # Keys whose values are paths, which may contain any characters.
@@ -79,6 +88,39 @@ def check_size(key: str, value: Any) -> None:
     most = _MOST.get(key, _MOST[""])
     if isinstance(value, int) and abs(value) > most:
         raise UsageError(f"{key}: expected at most {most:,} in size, found {value:,}")
+
+
+def check_arguments(key: str, node: Mapping[str, Any]) -> None:
+    """Raise UsageError for an argument of a target, at any depth, that should be a number and is none, or too large."""
+    for name, annotation in _annotations(node).items():
+        if name not in node:
+            continue
+        value, expected = node[name], _number(annotation)
+        if expected and (isinstance(value, bool) or not isinstance(value, expected[1])):
+            raise UsageError(f"{key}.{name}: expected {expected[0]}, found {value!r}")
+        for number in value if isinstance(value, list) else [value]:
+            check_size(f"{key}.{name}", number)
+    for name, inner in node.items():
+        if isinstance(inner, dict):
+            check_arguments(f"{key}.{name}", inner)
+
+
+def _annotations(node: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        parameters = inspect.signature(named(node["_target_"])).parameters if "_target_" in node else {}
+    except (TypeError, ValueError):  # A C function may have no signature.
+        return {}
+    return {name: parameter.annotation for name, parameter in parameters.items()}
+
+
+def _number(annotation: Any) -> tuple[str, Any] | None:
+    """Return how a configuration may write a number that an annotation asks for, in words and types; None: none is."""
+    kinds = typing.get_args(annotation)
+    if float not in kinds or str in kinds:
+        return _NUMBERS.get(getattr(annotation, "__name__", annotation))
+    # As optax has them: a number or an array, perhaps a schedule, which has a _target_.
+    optional = type(None) in kinds
+    return "a number" + " or null" * optional, (int, float, dict, *([type(None)] if optional else []))
 
 
 def own_words(error: BaseException) -> str:

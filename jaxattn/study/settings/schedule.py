@@ -25,7 +25,10 @@ class Evenly:
     def __call__(self, steps: int) -> tuple[int, ...]:
         """Return the steps within 1..steps."""
         if self.every > steps:
-            raise ValueError(f"snapshots.every: expected at most steps = {steps}, found {self.every}")
+            raise ValueError(
+                f"snapshots.every: expected at most steps = {steps}, found {self.every}; "
+                f"set snapshots.every={steps} or less, or snapshots=never"
+            )
         _check("every", self.every, steps // self.every)
         return tuple(range(self.every, steps + 1, self.every))
 

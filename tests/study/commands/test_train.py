@@ -69,6 +69,12 @@ def test_an_option_may_stand_before_its_value_or_hold_it(option, capsys):
     assert "  d: 4\n" in capsys.readouterr().out
 
 
+def test_diverged_seeds_are_told(tmp_path, capsys):
+    size = ["data.n=2", "data.T=3", "data.d=3", "seeds=2", "steps=20", f"runs={tmp_path}"]
+    train.main(["optimizer=adam", "optimizer.optimizer.learning_rate=inf", *size])
+    assert "2 of 2 seeds diverged" in capsys.readouterr().err
+
+
 @pytest.fixture
 def begun(tmp_path):
     """Begin a sweep with the launcher in an empty folder."""
