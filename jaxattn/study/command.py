@@ -27,7 +27,8 @@ def guarded(run: Callable[[], None]) -> None:
         print(f"jaxattn: {how}; finished work is kept; run the same command again to continue", file=sys.stderr)
         raise SystemExit(status) from None
     except mistakes.known() as error:
-        print(f"jaxattn: {error}", file=sys.stderr)
+        where = "".join(f" (in {note})" for note in getattr(error, "__notes__", ()))
+        print(f"jaxattn: {error}{where}", file=sys.stderr)
         raise SystemExit(2) from None
 
 

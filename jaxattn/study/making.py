@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib
+import inspect
 import itertools
 import pickle
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from jaxattn import records
 from jaxattn.records import locks
-from jaxattn.study import claims, fingerprints, runs
+from jaxattn.study import claims, fingerprints, mistakes, runs
 from jaxattn.study.claims import Claim, Datasets, Judgement
 from jaxattn.study.configuration import composition
 from jaxattn.study.configuration.names import is_group, not_by_name, sources
@@ -181,6 +185,20 @@ def make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report 
     seconds = sum(dataset.attrs["seconds"] for dataset in measurements.values()) + time.perf_counter() - started
     made = {"seconds": float(f"{seconds:.6g}"), "made_from": source(configs), "revision": runs.revision(configs)}
     return [claims.line(claim, judgement) | made for claim, judgement in judged_claims]
+
+
+@contextlib.contextmanager
+def located(name: str, configs: Sequence[DictConfig]) -> Iterator[None]:
+    """Note on an error that ends a command in one message which experiment raised it, and at which line of its code."""
+    file = Path(inspect.getfile(importlib.import_module(configs[0].study.experiment)))
+    own = file.parent if file.stem == "__init__" else file
+    try:
+        yield
+    except mistakes.known() as error:
+        passed = traceback.extract_tb(error.__traceback__)
+        frames = [frame for frame in passed if Path(frame.filename).is_relative_to(own)]
+        error.add_note(" at ".join([name, *(f"{frame.filename}, line {frame.lineno}" for frame in frames[-1:])]))
+        raise
 
 
 def _experiment(configs: Sequence[DictConfig]) -> claims.Experiment:

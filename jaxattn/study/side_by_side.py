@@ -177,7 +177,7 @@ def _make_in_worker(name: str, configs: Sequence[DictConfig], folder: Path) -> M
 
 
 def _make(name: str, configs: Sequence[DictConfig], folder: Path, report: Report) -> Made:
-    with costs.counted(report) as spent, fingerprints.still():
+    with costs.counted(report) as spent, fingerprints.still(), making.located(name, configs):
         lines = making.make(name, configs, folder, report)
     if next(_number) % _TOGETHER == 0:
         jax.clear_caches()

@@ -1,11 +1,13 @@
 """One experiment from its configuration to its lines: its files, and what cannot be made."""
 
+import importlib
 import json
 
 import pytest
 import xarray
+from omegaconf import OmegaConf
 
-from jaxattn.study import claims, making, regenerating, report, runs
+from jaxattn.study import claims, command, making, regenerating, report, runs
 from jaxattn.study.claims import Experiment
 from jaxattn.study.commands import figures
 from jaxattn.study.configuration import composition
@@ -102,6 +104,27 @@ def test_a_second_figure_is_written_beside_the_first(tmp_path, monkeypatch):
     assert [path.name for path in paths] == ["rate.png", "rate.pdf", "rate-2.png", "rate-2.pdf"]
     with pytest.raises(ValueError, match="expected a figure before a second one, found none"):
         Experiment(lambda record: record, (), table=of_runs, second=drawn)
+
+
+OWN = """
+def estimate(run, key):
+    raise ValueError("operands could not be broadcast together")
+"""
+
+
+def test_an_error_names_the_experiment_and_the_line_of_its_code(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    configs = [OmegaConf.create({"study": {"experiment": "mine"}})]
+
+    def judge():
+        with making.located("large-step", configs):
+            importlib.import_module("mine").estimate(None, None)
+
+    with pytest.raises(SystemExit):
+        command.guarded(judge)
+    where = f"(in large-step at {tmp_path / 'mine.py'}, line 3)"
+    assert capsys.readouterr().err == f"jaxattn: operands could not be broadcast together {where}\n"
 
 
 def test_the_code_of_a_table_is_part_of_what_it_is_made_from(monkeypatch):

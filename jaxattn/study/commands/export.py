@@ -54,7 +54,8 @@ def main(arguments: list[str]) -> None:
     if recorded < len(configs):
         line = " ".join(["jaxattn figures", name, *overrides])
         raise UsageError(f"{name}: expected all records, found {recorded} of {len(configs)}; `{line}` makes them")
-    summaries, judged = making.judged(name, configs, making.datasets(name, configs))
+    with making.located(name, configs):
+        summaries, judged = making.judged(name, configs, making.datasets(name, configs))
     if summaries is None:
         raise UsageError(f"{name}: expected numbers, found none: {judged[0][1].note}")
     text = as_csv(summaries)

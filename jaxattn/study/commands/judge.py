@@ -42,7 +42,9 @@ def main(arguments: list[str]) -> None:
         if recorded < len(configs):
             missing.append(f"{name} ({recorded} of {len(configs)} records)")
             continue
-        for claim, judgement in making.judged(name, configs, making.datasets(name, configs))[1]:
+        with making.located(name, configs):
+            judged = making.judged(name, configs, making.datasets(name, configs))[1]
+        for claim, judgement in judged:
             before = known.get(claim.id, judgement.verdict)
             changed = "" if before == judgement.verdict else f" (claims.json: {before})"
             print(f"{claim.id}: {judgement.verdict}{changed}")
