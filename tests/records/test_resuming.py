@@ -259,7 +259,7 @@ OF_DATASETS = {
         lambda path: described(
             path / "zarr.json", lambda one: one["attributes"].update(written_by_jaxattn=["b", "k", "x"])
         ),
-        "found one without checksums; `xarray.open_zarr` reads it as it is",
+        "found one without checksums; `records.load` reads a record, and `xarray.open_zarr` any store as it is",
     ),
     "a store of another program": (
         lambda path: described(path / "zarr.json", lambda one: one["attributes"].pop("written_by_jaxattn")),
