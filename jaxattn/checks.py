@@ -10,10 +10,9 @@ from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 # A number, or an array of one, which may be traced.
 Number = float | Float[Array, ""]
@@ -125,18 +124,6 @@ def remembered(make: Callable[P, Made]) -> Callable[P, Made]:
 def _is_traced(value: Any) -> bool:
     parts = vars(value).values() if is_dataclass(value) and not isinstance(value, type) else (value,)
     return any(isinstance(part, Tracer) for part in parts)
-
-
-def random_key(key: Any) -> PRNGKeyArray:
-    """Return a random key, `jax.random.key(0)` for None, or raise ValueError for anything else."""
-    if key is None:
-        return jax.random.key(0)
-    dtype, axes = getattr(key, "dtype", np.dtype(object)), np.ndim(key)
-    # A key of the older kind is an array of numbers.
-    if not (jnp.issubdtype(dtype, jax.dtypes.prng_key) and axes == 0) and not (dtype == np.uint32 and axes == 1):
-        found = f"shape {key.shape} of {dtype}" if hasattr(key, "dtype") else repr(key)
-        raise ValueError(f"key: expected one random key, as jax.random.key(0) gives it, found {found}")
-    return key
 
 
 def is_zero(*numbers: Any) -> bool:

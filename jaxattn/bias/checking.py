@@ -8,10 +8,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, PRNGKeyArray
 
 from jaxattn import attention, checks, descent
 from jaxattn.attention import Weights
+from jaxattn.parallel import batch
 from jaxattn.problem import Problem, check_batch
 
 
@@ -67,6 +68,18 @@ def check_scale(scale: Any) -> Any:
 def widened(array: np.ndarray) -> np.ndarray:
     """Return numbers in the precision that JAX computes in, if that is higher than theirs."""
     return array.astype(np.promote_types(array.dtype, jnp.result_type(float)))
+
+
+def random_key(key: Any) -> PRNGKeyArray:
+    """Return a random key, `jax.random.key(0)` for None, or raise ValueError for anything else."""
+    if key is None:
+        return jax.random.key(0)
+    # A key of the older kind is an array of numbers.
+    is_older = getattr(key, "dtype", None) == np.uint32
+    if not (is_older or batch.is_key(key)) or np.ndim(key) != is_older:
+        found = f"shape {key.shape} of {key.dtype}" if hasattr(key, "dtype") else repr(key)
+        raise ValueError(f"key: expected one random key, as jax.random.key(0) gives it, found {found}")
+    return key
 
 
 def check_directions(snapshots: Weights, steps: Int[np.ndarray, " snapshots"]) -> None:

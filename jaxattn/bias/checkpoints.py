@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Int, PRNGKeyArray
 
-from jaxattn import attention, checks, descent, svm
+from jaxattn import attention, descent, svm
 from jaxattn.bias import checking, ranking, semidefinite
 from jaxattn.descent.stalling import NEVER
 from jaxattn.models import plain
@@ -66,7 +66,7 @@ def rank_arrays(
     if (W is None) == (K is None) or (K is None) != (Q is None):
         given = [name for name, value in (("W", W), ("K", K), ("Q", Q)) if value is not None]
         raise ValueError(f"weights: expected W, or K and Q, found {' and '.join(given) or 'none'}")
-    asked, key = ranking.named(norms, trace=semidefinite.trace), checks.random_key(key)
+    asked, key = ranking.named(norms, trace=semidefinite.trace), checking.random_key(key)
     several = np.ndim(X) == 4
     leaves = {name: _seeded(name, value, several, 3) for name, value in (("W", W), ("K", K), ("Q", Q))}
     snapshots = leaves["W"] if K is None else attention.Factored(leaves["K"], leaves["Q"])

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from jaxattn import attention, checks, descent
-from jaxattn.bias import exponents, ranking
+from jaxattn import attention, descent
+from jaxattn.bias import checking, exponents, ranking
 from jaxattn.bias import verdict as verdicts
 from jaxattn.bias.exponents import Exponent
 from jaxattn.bias.limits import LEAST
@@ -68,7 +68,7 @@ def infer(
     """
     if family not in exponents.FAMILIES:
         raise ValueError(f"family: expected one of {list(exponents.FAMILIES)}, found {family!r}")
-    key = checks.random_key(key)
+    key = checking.random_key(key)
     posed = ranking.posed_batch(run, problems, model)
     lanes = np.flatnonzero(posed.finite)
     constraints = picked(posed.constraints, lanes)

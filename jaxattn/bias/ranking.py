@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jaxattn import attention, checks, descent, metrics, models, norms, svm, tokens
+from jaxattn import attention, descent, metrics, models, norms, svm, tokens
 from jaxattn.attention import Weights
 from jaxattn.bias import checking, posing, semidefinite
 from jaxattn.bias import exponents as families
@@ -167,7 +167,7 @@ def rank(
         ('frobenius',)
     """
     asked = named(norms, trace=semidefinite.trace)
-    return of_posed(asked, checks.random_key(key), posed_batch(run, problems, model))
+    return of_posed(asked, checking.random_key(key), posed_batch(run, problems, model))
 
 
 def of_posed(asked: tuple[tuple[str, ...], list[norms.Norm]], key: PRNGKeyArray, posed: Posed) -> Ranking:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxattn import attention, checks, descent, models, norms
+from jaxattn import attention, descent, models, norms
 from jaxattn.bias import checking, limits
 from jaxattn.bias.verdict import CLOSE
 from jaxattn.descent import gradients
@@ -71,7 +71,7 @@ def kkt(run: descent.Run, problems: Problem, norm: str | Norm = "frobenius", key
         >>> bool(bias.kkt(run, problems, "max").share.mean() > bias.kkt(run, problems).share.mean())
         True
     """
-    value, key = norms.named(norm), checks.random_key(key)
+    value, key = norms.named(norm), checking.random_key(key)
     run, steps = checking.checked(run, problems)
     if run.rule is None or run.rule.model != models.plain:
         raise ValueError("run: expected one of `models.plain`, with its rule, whose loss has a gradient in the weights")

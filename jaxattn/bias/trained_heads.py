@@ -16,7 +16,7 @@ import jax.nn
 import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from jaxattn import checks, svm, tokens
+from jaxattn import svm, tokens
 from jaxattn.bias import checking, nulls, ranking
 from jaxattn.norms import Norm
 from jaxattn.problem import as_array
@@ -129,7 +129,7 @@ def heads(
         ((3, 2), [12, 12, 12])
     """
     names, values = ranking.named(norms)
-    key, scale = checks.random_key(key), checking.check_scale(scale)
+    key, scale = checking.random_key(key), checking.check_scale(scale)
     layer = _checked(hidden, W_Q, W_K, mask, scale, queries)
     before = None if start is None else _before(start, scale, layer)
     of_sequence, of_query = np.nonzero(layer.counts)
