@@ -21,7 +21,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
-from jaxattn import attention, descent, norms, svm
+from jaxattn import attention, checks, descent, norms, svm
 from jaxattn.bias import checking, ranking
 from jaxattn.bias import verdict as verdicts
 from jaxattn.bias.exponents import places
@@ -83,6 +83,8 @@ def rank_factors(
     """
     if not isinstance(getattr(run, "weights", None), attention.Factored):
         raise ValueError("run: expected one that trained attention.Factored(K, Q), found other weights")  # noqa: TRY004
+    if starts != 0:
+        checks.count("starts", starts)
     key = checking.random_key(key)
     of_K, of_Q = norms.named(of_K), norms.named(of_Q)
     posed = ranking.posed_batch(run, problems, None)

@@ -144,8 +144,10 @@ def train_batch(
     Lane i equals the result of `train` for it alone, to rounding. Short runs of a free W that moves along its gradient
     share one program for all d up to 16, 32, ..., if that is faster than compiling a new one. Returns a Run of NumPy
     arrays with the batch axis first. The arguments and errors are those of `train`, with `keys`, one noise key per
-    seed, and `chunk` as in `batch.chunks`. If you train a study in several batches, pass its total number of seeds as
-    `of`: all batches then run the same program, and the results do not depend on how the study is split.
+    seed, and `chunk` as in `batch.chunks`. A seed whose numbers are not finite at the start is no error, so that it
+    does not end the others: like one that diverges later, it is not finite at the end. If you train a study in several
+    batches, pass its total number of seeds as `of`: all batches then run the same program, and the results do not
+    depend on how the study is split.
 
     Example:
         >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(key, 8))

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import ArrayLike
 
-from jaxattn import heads, losses, tokens
+from jaxattn import checks, heads, losses, tokens
 from jaxattn.attention import Factored
 from jaxattn.descent import gradients, gram_engine
 from jaxattn.problem import Problem, check_one
@@ -130,11 +130,11 @@ def narrow_path(
     """
     check_one(problem)
     check_radii(radii)
-    if starts < 2 or most < 1 or not tolerance > 0:
-        raise ValueError(
-            "starts, most, tolerance: expected at least 2, at least 1 and a positive number, found "
-            f"{starts}, {most} and {tolerance}"
-        )
+    checks.count("starts", starts)
+    if starts < 2:
+        raise ValueError(f"starts: expected at least 2, found {starts}")
+    checks.count("most", most)
+    checks.positive("tolerance", tolerance)
     R = jnp.asarray(radii, problem.X.dtype)
     reduction = cons.reduce(cons.Constraints(gram_engine.differences(problem), problem.Z))
     rows, optimal = reduction.constraints, tokens.optimal(problem, head)

@@ -22,10 +22,15 @@ def guarded(run: Callable[[], None]) -> None:
     ending.on_terminate()
     try:
         run()
+        sys.stdout.flush()
     except KeyboardInterrupt as interrupt:
         how, status = ("terminated", 143) if isinstance(interrupt, ending.Terminated) else ("interrupted", 130)
         print(f"jaxattn: {how}; finished work is kept; run the same command again to continue", file=sys.stderr)
         raise SystemExit(status) from None
+    except BrokenPipeError:
+        # Its reader, such as `head`, has read enough. Python would try to write the rest once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(141) from None
     except mistakes.known() as error:
         where = "".join(f" (in {note})" for note in getattr(error, "__notes__", ()))
         print(f"jaxattn: {error}{where}", file=sys.stderr)

@@ -64,6 +64,13 @@ def test_other_weights_are_refused():
         bias.rank_factors(run, instances.problems(SEEDS), "max", "max")
 
 
+def test_a_negative_number_of_starts_is_refused_before_anything_is_solved(monkeypatch):
+    monkeypatch.setattr(svm, "solve_batch", None)
+    run = as_run(Factored(*jnp.ones((2, SEEDS, 2, 5, 5))), np.array([1, 2]))
+    with pytest.raises(ValueError, match=r"^starts: expected at least 1, found -1"):
+        bias.rank_factors(run, instances.problems(SEEDS), "max", "max", starts=-1)
+
+
 def test_factors_without_a_direction_are_refused_before_anything_is_solved(monkeypatch):
     """As LoRA starts: K is zero, and Q is not."""
     monkeypatch.setattr(svm, "solve_batch", None)

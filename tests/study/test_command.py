@@ -1,5 +1,6 @@
 """The command itself: what it says before JAX is imported, and its help."""
 
+import os
 import re
 import subprocess
 import sys
@@ -103,6 +104,14 @@ def test_the_help_of_what_trains_lists_the_groups(name):
     groups = usage.of(name).partition("groups (GROUP=NAME):\n")[2]
     assert re.search(r"^  weights +along, .*free", groups, re.MULTILINE)
     assert re.search(r"^  optimizer +adam, adamw, convergent_muon, ", groups, re.MULTILINE)
+
+
+def test_a_reader_that_has_read_enough_is_no_error():
+    end, output = os.pipe()
+    os.close(end)
+    words = [sys.executable, "-m", "jaxattn.study", "--help"]
+    done = subprocess.run(words, stdout=output, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 @pytest.mark.parametrize("closed", [pytest.param(("2>&-",), marks=pytest.mark.slow), ("2>&-", ">&-")])
