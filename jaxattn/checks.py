@@ -49,12 +49,12 @@ def step_or_schedule(name: str, step: Any) -> None:
         number(name, step, "a positive number or a schedule", lambda step: 0 < step < math.inf)
 
 
-def count(name: str, number: Any) -> None:
-    """Raise ValueError unless a number is an integer from 1 to 2^31 - 1."""
+def count(name: str, number: Any, least: int = 1) -> None:
+    """Raise ValueError unless a number is an integer from `least` to 2^31 - 1."""
     if isinstance(number, bool) or not hasattr(type(number), "__index__"):
         raise ValueError(f"{name}: expected an integer, found {number!r}")
-    if number < 1:
-        raise ValueError(f"{name}: expected at least 1, found {number}")
+    if number < least:
+        raise ValueError(f"{name}: expected at least {least}, found {number}")
     if number > MOST:
         raise ValueError(f"{name}: expected at most {MOST:,}, found {number:,}")
 

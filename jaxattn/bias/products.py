@@ -71,7 +71,7 @@ def rank_factors(
     The product is also lowered from so many random `starts`. The default key is `jax.random.key(0)`.
 
     Raises:
-        ValueError: weights that are not Factored, unknown norms, no seed is kept; and as in `bias.rank`.
+        ValueError: weights that are not Factored, unknown norms, no seed is kept; starts < 0; and as in `bias.rank`.
 
     Example:
         >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=3, d=6))(jax.random.split(key, 8))
@@ -83,8 +83,7 @@ def rank_factors(
     """
     if not isinstance(getattr(run, "weights", None), attention.Factored):
         raise ValueError("run: expected one that trained attention.Factored(K, Q), found other weights")  # noqa: TRY004
-    if starts != 0:
-        checks.count("starts", starts)
+    checks.count("starts", starts, least=0)
     key = checking.random_key(key)
     of_K, of_Q = norms.named(of_K), norms.named(of_Q)
     posed = ranking.posed_batch(run, problems, None)

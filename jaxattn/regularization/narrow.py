@@ -130,9 +130,7 @@ def narrow_path(
     """
     check_one(problem)
     check_radii(radii)
-    checks.count("starts", starts)
-    if starts < 2:
-        raise ValueError(f"starts: expected at least 2, found {starts}")
+    checks.count("starts", starts, least=2)
     checks.count("most", most)
     checks.positive("tolerance", tolerance)
     R = jnp.asarray(radii, problem.X.dtype)

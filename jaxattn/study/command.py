@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import select
 import sys
 from collections.abc import Callable
 from importlib import metadata
+from typing import TextIO
 
 from jaxattn.study import ending, mistakes
 
@@ -27,14 +29,21 @@ def guarded(run: Callable[[], None]) -> None:
         how, status = ("terminated", 143) if isinstance(interrupt, ending.Terminated) else ("interrupted", 130)
         print(f"jaxattn: {how}; finished work is kept; run the same command again to continue", file=sys.stderr)
         raise SystemExit(status) from None
-    except BrokenPipeError:
-        # Its reader, such as `head`, has read enough. Python would try to write the rest once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(141) from None
     except mistakes.known() as error:
+        if isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout):
+            # `head`, say, has read enough. Python would try to write the rest once more at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(141) from None
         where = "".join(f" (in {note})" for note in getattr(error, "__notes__", ()))
         print(f"jaxattn: {error}{where}", file=sys.stderr)
         raise SystemExit(2) from None
+
+
+def _has_no_reader(output: TextIO) -> bool:
+    """Return whether nobody reads this pipe; the one that broke may be another, such as that to a worker."""
+    pipes = select.poll()
+    pipes.register(output, 0)
+    return bool(pipes.poll(0))
 
 
 def main(arguments: list[str] | None = None) -> None:

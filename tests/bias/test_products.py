@@ -67,7 +67,7 @@ def test_other_weights_are_refused():
 def test_a_negative_number_of_starts_is_refused_before_anything_is_solved(monkeypatch):
     monkeypatch.setattr(svm, "solve_batch", None)
     run = as_run(Factored(*jnp.ones((2, SEEDS, 2, 5, 5))), np.array([1, 2]))
-    with pytest.raises(ValueError, match=r"^starts: expected at least 1, found -1"):
+    with pytest.raises(ValueError, match=r"^starts: expected at least 0, found -1"):
         bias.rank_factors(run, instances.problems(SEEDS), "max", "max", starts=-1)
 
 

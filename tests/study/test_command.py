@@ -114,6 +114,15 @@ def test_a_reader_that_has_read_enough_is_no_error():
     assert (done.returncode, done.stderr) == (141, "")
 
 
+def test_another_broken_pipe_is_told(capfd):
+    def run():
+        raise BrokenPipeError(32, "Broken pipe")
+
+    with pytest.raises(SystemExit, match="2"):
+        command.guarded(run)
+    assert capfd.readouterr().err == "jaxattn: [Errno 32] Broken pipe\n"
+
+
 @pytest.mark.parametrize("closed", [pytest.param(("2>&-",), marks=pytest.mark.slow), ("2>&-", ">&-")])
 def test_a_process_without_outputs_trains(closed, tmp_path):
     words = [sys.executable, "-m", "jaxattn.study", "train", "seeds=1", "steps=30"]

@@ -48,8 +48,7 @@ class Radii:
     count: int
 
     def __post_init__(self) -> None:
-        if self.count < 2:
-            raise ValueError(f"radii.count: expected at least 2, found {self.count}")
+        checks.count("radii.count", self.count, least=2)
         if self.count > MOST:
             raise ValueError(f"radii.count: expected at most {MOST:,}, found {self.count:,}")
         if not 0 < self.first < self.last < float("inf"):

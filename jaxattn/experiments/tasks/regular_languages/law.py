@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxattn import checks
 from jaxattn.problem import Problem
 
 
@@ -26,7 +27,7 @@ def even_pairs(key: PRNGKeyArray, length: int) -> Problem:
         ValueError: a length below 2.
     """
     del key
-    _check(length)
+    checks.count("length", length, least=2)
     return _problem([(bits, bits[0] == bits[-1]) for bits in _balanced(range(1, length + 1), length)], length)
 
 
@@ -40,18 +41,13 @@ def parity(key: PRNGKeyArray, length: int) -> Problem:
         ValueError: a length below 2.
     """
     del key
-    _check(length)
+    checks.count("length", length, least=2)
     rows = [(bits, bits[0] == bits[-1]) for bits in _balanced(range(1, length), length)]
     for bits in product((0, 1), repeat=length):
         for t in range(length - 1):
             rows.append((bits, bits[t] == bits[-1]))
             bits = (*bits, bits[t] ^ bits[-1])
     return _problem(rows, 2 * length - 2)
-
-
-def _check(length: int) -> None:
-    if length < 2:
-        raise ValueError(f"length: expected at least 2, found {length}")
 
 
 def _balanced(lengths: range, longest: int) -> list[tuple[int, ...]]:
