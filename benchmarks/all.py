@@ -28,6 +28,7 @@ PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
     "robustness": robustness.robustness,
     "certainty": hostile.certainty,
     "atlas-cell": bias.cells,
+    "heads": bias.heads,
     "language": language.table,
     "first-run": first_run.first,
     "first-run-small": first_run.small,

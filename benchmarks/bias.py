@@ -1,4 +1,4 @@
-"""Measure a cell of the atlas: train 100 seeds with an optimizer, and rank them by five norms."""
+"""Measure a cell of the atlas, 100 seeds trained and ranked by five norms, and one head of an attention layer."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from benchmarks.timing import median_seconds
 from jaxattn import bias, data, descent, initial
@@ -20,6 +21,13 @@ RULES = {
     "sign": descent.steepest("max", 0.01),
     "polar": descent.steepest("spectral", 0.03),
 }
+# Sequences, tokens, d and the norms of one head: 120 or 496 rows for each sequence.
+HEADS = (
+    (4, 16, 16, ("frobenius", "nuclear")),
+    (8, 16, 32, ("frobenius", "nuclear")),
+    (16, 16, 64, ("frobenius",)),
+    (10, 32, 64, ("frobenius",)),
+)
 
 
 def cells() -> Iterator[dict[str, Any]]:
@@ -43,3 +51,14 @@ def cells() -> Iterator[dict[str, Any]]:
     snapshots = (STEPS // 10, STEPS // 3, STEPS)
     run = descent.train_batch(starts["W"], problems, optimizer=RULES["normalized"], steps=STEPS, snapshots=snapshots)
     yield line | {"ranked by": list(bias.NORMS), "s": median_seconds(lambda: bias.rank(run, problems).margin_ratio)}
+
+
+def heads() -> Iterator[dict[str, Any]]:
+    """Yield the seconds of one head with its nulls, by size and norm."""
+    for sequences, T, d, names in HEADS:
+        rng = np.random.default_rng(0)
+        hidden, (W_Q, W_K) = rng.normal(size=(sequences, T, d)), rng.normal(size=(2, 1, d, d))
+        for norm in names:
+            judge = partial(bias.heads, hidden, W_Q, W_K, norms=(norm,))
+            line = {"rows": int(judge().rows[0]), "d": d, "norm": norm}
+            yield line | {"s": median_seconds(lambda judge=judge: judge().margin_ratio)}

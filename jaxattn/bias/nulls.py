@@ -24,6 +24,9 @@ from jaxattn.svm import constraints as cons
 
 __all__ = ["Nulls", "ratios"]
 
+# The lanes of one program of draws. A flight lasts until all of them have landed, so few are as fast as many, and all
+# batches share the program.
+_LANES = 8
 # The first draws may depend on where the chain starts; a flight between nearly opposite rows meets them for ever.
 DISCARDED, _MEETINGS = 10, 3000
 
@@ -101,7 +104,7 @@ def ratios(
             raise ValueError(f"{name}: expected finite numbers {np.shape(solution.W)}, found {np.shape(value)}")
     norm, best = norm_of(norm), solution.W
     words = np.asarray(jax.random.key_data(jax.random.split(key, len(best))))
-    inside, moves = batch.over_seeds(_drawing(draws), constraints, best, words, effort=effort.FULL)
+    inside, moves = batch.over_seeds(_drawing(draws), constraints, best, words, width=_LANES, effort=effort.SOLVING)
     cone = np.where(moves[:, None], held(constraints, inside, norm, solution), np.inf)
     mean = held(constraints, batch.over_seeds(_mean, constraints)[:, None], norm, solution)[:, 0]
     if start is None:
@@ -201,11 +204,12 @@ def _moved(unit: svm.Constraints, W: Float[Array, "d e"], P: Float[Array, "d e"]
         return (now.left > 0) & (now.met < _MEETINGS)
 
     def to_next_row(now: _Motion) -> _Motion:
-        falls = now.speeds < 0
-        # When falling margins reach 0. XLA for CPUs (jaxlib 0.10) miscompiles arctan for vectors of 512 bits.
-        times = jnp.where(falls, jnp.arctan2(jnp.maximum(now.margins, 0), -now.speeds), jnp.inf)
-        i, k = jnp.unravel_index(jnp.argmin(times), times.shape)
-        time = times[i, k]
+        falls, height = now.speeds < 0, jnp.maximum(now.margins, 0)
+        # A falling margin reaches 0 after the arctangent of this; only the first to arrive needs it. XLA for CPUs
+        # (jaxlib 0.10) miscompiles arctan for vectors of 512 bits.
+        tangents = jnp.where(falls, height / -now.speeds, jnp.inf)
+        i, k = jnp.unravel_index(jnp.argmin(tangents), tangents.shape)
+        time = jnp.where(falls[i, k], jnp.arctan2(height[i, k], -now.speeds[i, k]), jnp.inf)
         meets = time < now.left
         time = jnp.minimum(time, now.left)
         cos, sin = jnp.cos(time), jnp.sin(time)

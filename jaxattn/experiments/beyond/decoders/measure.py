@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
-from jaxattn import bias, svm
+from jaxattn import norms, svm
+from jaxattn.bias import nulls
 from jaxattn.experiments.beyond.decoders import rotary
+from jaxattn.experiments.beyond.hierarchy import single
 from jaxattn.experiments.beyond.hierarchy.measure import measure as of_hierarchy
+from jaxattn.parallel import batch
 
 # A decoder with a trained readout has learned its task if its last cross entropy per prediction, on the sequences that
 # are measured, is at most this, in nats. A fixed readout bounds the loss from below.
@@ -43,15 +50,24 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
 
 def _spectral(record: xarray.Dataset) -> Float[np.ndarray, "seeds heads"]:
     """Return the margin ratios in the spectral norm at the last snapshot; NaN where the optimum is not certified."""
-    last = record.isel(snapshot=-1)
-    # In all but the last layer every query counts that sees another token.
-    counts = np.tile(np.arange(record.sizes["token"]) > 0, (record.sizes["layer"], 1))
-    counts[-1] = record["counts"].values[0]
-
-    def ratios(read: np.ndarray, W: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        keys, queries = np.broadcast_to(np.eye(W.shape[-1]), W.shape), np.broadcast_to(counts, read.shape[:2])
-        return bias.heads(read, keys, W, queries=queries, norms=("spectral",)).margin_ratio[:, 0]
-
+    read, W = (record[name].isel(snapshot=-1).values for name in ("read", "W"))
+    ratios = []
     with jax.enable_x64(True):
-        seeds = zip(last["read"].values, last["W"].values, strict=True)
-        return np.stack([np.concatenate([*map(ratios, read, W, counts)]) for read, W in seeds])
+        for layer, head, positions in single.heads(record):
+            matrices = W[:, layer, head]
+            rows = batch.over_seeds(_posed(positions), read[:, layer], matrices)
+            solution = svm.solve_batch(rows, norms.spectral)
+            ratio = nulls.held(rows, matrices[:, None], norms.spectral, solution)[:, 0]
+            ratios.append(np.where(solution.status == svm.Status.OPTIMAL, ratio, np.nan))
+    return np.stack(ratios, axis=1)
+
+
+@lru_cache(maxsize=16)
+def _posed(positions: tuple[int, ...]) -> Callable[..., svm.Constraints]:
+    """Return the posing of one head's rows, of the tokens that its queries select; one object per positions."""
+
+    def rows(read: Float[Array, "n T d"], W: Float[Array, "d d"]) -> svm.Constraints:
+        selected = jnp.argmax(single.logits(read[None], W[None], positions)[0], axis=-1)
+        return single.rows(read, selected, positions)
+
+    return rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -66,12 +65,9 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     arrays = {str(name): finished[name].values for name in finished.data_vars}
     steps = record["snapshot"].values
     late = np.flatnonzero(100 * steps >= steps[-1])
-    layers = record.sizes["layer"]
-    last = tuple(map(int, np.flatnonzero(arrays["counts"][0])))
     names, found, statuses, posed = [], [], [], []
     with jax.enable_x64(True):
-        for layer, head in itertools.product(range(layers), range(record.sizes["head"])):
-            positions = last if layer == layers - 1 else tuple(range(1, record.sizes["token"]))
+        for layer, head, positions in single.heads(record):
             ratio, status, problems = _of_head(arrays, layer, head, late, positions)
             names.append(f"layer {layer + 1}, head {head + 1}")
             found.append(ratio)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxattn import svm
@@ -31,6 +33,17 @@ class Problems(NamedTuple):
     constraints: svm.Constraints
     solution: svm.Solution
     selected: Int[np.ndarray, "n queries"]
+
+
+def heads(record: xarray.Dataset) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """Yield each head of a record of decoders: its layer, its number there, and the positions of its queries.
+
+    In the last layer these are the positions that count for the task, and in those before it all that see a choice.
+    """
+    layers, T = record.sizes["layer"], record.sizes["token"]
+    last = tuple(map(int, np.flatnonzero(record["counts"].values[0])))
+    for layer, head in itertools.product(range(layers), range(record.sizes["head"])):
+        yield layer, head, last if layer == layers - 1 else tuple(range(1, T))
 
 
 def logits(
