@@ -65,20 +65,28 @@ def added(path: Path, commit: str, machine: str, rows: Sequence[Mapping[str, Any
 
 def draw(entries: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw the ratios to the authors' loop and to CVXPY's default against the commits that were measured."""
+    machines = list(dict.fromkeys(entry["machine"] for entry in entries))
     with page.style():
         figure = page.full(4.0)
         panels = figure.subplots(1, len(_DRAWN), squeeze=False)[0]
         for letter, axes, (peer, title) in zip("ab", panels, _DRAWN.items(), strict=True):
             labels = dict.fromkeys(label for entry in entries for label in entry["ratios"] if label.endswith(peer))
             for label, colour in zip(labels, palette.ramp(len(labels)), strict=True):
-                points = [(k, entry["ratios"][label]) for k, entry in enumerate(entries) if label in entry["ratios"]]
-                axes.plot(
-                    *zip(*points, strict=True), "o-", color=colour, markersize=3, label=label.removesuffix(f", {peer}")
-                )
+                look = {"color": colour, "markersize": 3, "label": label.removesuffix(f", {peer}")}
+                for machine in machines:
+                    points = [
+                        (k, entry["ratios"][label])
+                        for k, entry in enumerate(entries)
+                        if entry["machine"] == machine and label in entry["ratios"]
+                    ]
+                    if points:
+                        axes.plot(*zip(*points, strict=True), "o-", **look)
+                        # One line of the key for all machines.
+                        look["label"] = None
             axes.set(yscale="log", title=f"({letter}) against {title}", xlabel="commit")
             axes.set_xticks(range(len(entries)), [entry["commit"] for entry in entries], rotation=90)
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.36), ncols=2)
         panels[0].set_ylabel("times as fast")
-        machines = dict.fromkeys(entry["machine"] for entry in entries)
-        page.note(figure, f"Both times of a ratio are of one run. Machines: {'; '.join(machines)}.")
+        words = f"Both times of a ratio are of one run. Lines join what one machine measured: {'; '.join(machines)}."
+        page.note(figure, words)
     return figure

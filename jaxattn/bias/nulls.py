@@ -24,8 +24,8 @@ from jaxattn.svm import constraints as cons
 
 __all__ = ["Nulls", "ratios"]
 
-# The lanes of one program of draws. A flight lasts until all of them have landed, so few are as fast as many, and all
-# batches share the program.
+# The most lanes of one program of draws. A flight lasts until all of them have landed, so few are as fast as many, and
+# larger batches share one program.
 _LANES = 8
 # The first draws may depend on where the chain starts; a flight between nearly opposite rows meets them for ever.
 DISCARDED, _MEETINGS = 10, 3000
@@ -104,7 +104,8 @@ def ratios(
             raise ValueError(f"{name}: expected finite numbers {np.shape(solution.W)}, found {np.shape(value)}")
     norm, best = norm_of(norm), solution.W
     words = np.asarray(jax.random.key_data(jax.random.split(key, len(best))))
-    inside, moves = batch.over_seeds(_drawing(draws), constraints, best, words, width=_LANES, effort=effort.SOLVING)
+    width = min(_LANES, len(best))
+    inside, moves = batch.over_seeds(_drawing(draws), constraints, best, words, width=width, effort=effort.SOLVING)
     cone = np.where(moves[:, None], held(constraints, inside, norm, solution), np.inf)
     mean = held(constraints, batch.over_seeds(_mean, constraints)[:, None], norm, solution)[:, 0]
     if start is None:
