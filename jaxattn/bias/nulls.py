@@ -24,8 +24,8 @@ from jaxattn.svm import constraints as cons
 
 __all__ = ["Nulls", "ratios"]
 
-# The most lanes of one program of draws. A flight lasts until all of them have landed, so few are as fast as many, and
-# larger batches share one program.
+# The most lanes of one program of draws. Lanes wait for the longest flight among them, so few are as fast as many; and
+# all larger batches share the program of this width.
 _LANES = 8
 # The first draws may depend on where the chain starts; a flight between nearly opposite rows meets them for ever.
 DISCARDED, _MEETINGS = 10, 3000
@@ -206,7 +206,7 @@ def _moved(unit: svm.Constraints, W: Float[Array, "d e"], P: Float[Array, "d e"]
 
     def to_next_row(now: _Motion) -> _Motion:
         falls, height = now.speeds < 0, jnp.maximum(now.margins, 0)
-        # A falling margin reaches 0 after the arctangent of this; only the first to arrive needs it. XLA for CPUs
+        # A falling margin reaches 0 at the arctangent of this, and only the first to arrive needs one. XLA for CPUs
         # (jaxlib 0.10) miscompiles arctan for vectors of 512 bits.
         tangents = jnp.where(falls, height / -now.speeds, jnp.inf)
         i, k = jnp.unravel_index(jnp.argmin(tangents), tangents.shape)
