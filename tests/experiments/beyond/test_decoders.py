@@ -170,3 +170,6 @@ def test_decoders_that_have_not_learned_or_are_not_solved_are_excluded_and_count
     found = measure(record)
     assert found["seed"].values.tolist() == [2]
     assert [found.attrs[name] for name in ("attempted", "kept", "unsolved")] == [3, 1, 2]
+    record["log_loss"][:, -1] = [np.nan, 1.0, 1.0]
+    with pytest.raises(ValueError, match=r"^decoders: expected one to measure, found none: each diverged"):
+        measure(record)

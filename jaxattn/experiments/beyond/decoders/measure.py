@@ -30,7 +30,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     not certified.
 
     Raises:
-        ValueError: a solver is given.
+        ValueError: a solver is given, or no seed is left to measure.
     """
     if "model.compared.angle" in record.attrs:
         record = rotary.unfolded(record)

@@ -57,7 +57,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
         `tokens`.
 
     Raises:
-        ValueError: a solver is given.
+        ValueError: a solver is given, or no decoder stayed finite.
     """
     ratios.native(solver)
     finite = np.isfinite(record["log_loss"].values).all(axis=1)
@@ -67,7 +67,7 @@ def measure(record: xarray.Dataset, solver: svm.Solver | None = None) -> xarray.
     late = np.flatnonzero(100 * steps >= steps[-1])
     names, found, statuses, posed = [], [], [], []
     with jax.enable_x64(True):
-        for layer, head, positions in single.heads(record):
+        for layer, head, positions in single.heads(finished):
             ratio, status, problems = _of_head(arrays, layer, head, late, positions)
             names.append(f"layer {layer + 1}, head {head + 1}")
             found.append(ratio)

@@ -39,7 +39,15 @@ def heads(record: xarray.Dataset) -> Iterator[tuple[int, int, tuple[int, ...]]]:
     """Yield each head of a record of decoders: its layer, its number there, and the positions of its queries.
 
     In the last layer these are the positions that count for the task, and in those before it all that see a choice.
+
+    Raises:
+        ValueError: the record has no seed.
     """
+    if not record.sizes["seed"]:
+        raise ValueError(
+            "decoders: expected one to measure, found none: each diverged, did not learn its task, or has an optimum "
+            "without a certificate"
+        )
     layers, T = record.sizes["layer"], record.sizes["token"]
     last = tuple(map(int, np.flatnonzero(record["counts"].values[0])))
     for layer, head in itertools.product(range(layers), range(record.sizes["head"])):
