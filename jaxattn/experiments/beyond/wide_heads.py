@@ -10,7 +10,8 @@ from jaxtyping import PRNGKeyArray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxattn.experiments.beyond.hierarchy.claims import ALL, FAR, HALF, HOPE, OURS, all_obey, estimate, most_are_soft
+from jaxattn.experiments.beyond.hierarchy.claims import ALL, FAR, HALF, HOPE, OURS, all_obey, most_are_soft
+from jaxattn.experiments.beyond.hierarchy.estimates import estimate
 from jaxattn.experiments.beyond.hierarchy.figure import costs, levels
 from jaxattn.experiments.beyond.hierarchy.measure import measure
 from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, claim

@@ -26,12 +26,12 @@ VERDICTS = {
 }
 SEEDS, STEPS = 20, np.array([100, 178, 316, 562, 1000, 1778, 3162, 5623, 10_000])
 CELLS = ("sequence", "query", "token")
-OBEYING = (*claims.FROZEN, claims.READOUT, claims.STOPPED)
+OBEYING = (*claims.FROZEN, claims.READOUT, claims.OWN, claims.STOPPED)
 
 
 def measured():
     """Heads obey where the inputs stand still, and end at .2 where they are trained."""
-    names = (*OBEYING, *claims.TRAINED_INPUTS, *claims.TASKS[1:], claims.SLOW, claims.NORMED, claims.LAYERS)
+    names = dict.fromkeys((*OBEYING, *claims.TRAINED_INPUTS, *claims.TASKS[1:], *claims.CONDITIONS))
     runs = {name: run(obeys=name in OBEYING, soft=name in claims.TRAINED_INPUTS[3:]) for name in names}
     return runs | {claims.TEXT: runs[claims.TEXT].assign_attrs({"data.of.V": 4})}
 
@@ -152,9 +152,23 @@ def test_only_what_has_a_rate_is_trained_and_only_until_it_stops():
     gradient = jax.tree.map(jnp.ones_like, SMALL.initial(jax.random.key(3)))
     rates = decoder.Rates(attention=2.0, inputs=0.5, until=10)
     for step, inputs in ((9, 0.5), (10, 0.0)):
-        found = rates.applied(gradient, jnp.asarray(step))
+        found = rates.applied(gradient, gradient, jnp.asarray(step))
         assert float(jax.tree.leaves(found.layers[0].attention)[0][0, 0, 0]) == 2.0
         assert (float(found.tokens[0, 0]), float(found.readout[0, 0])) == (inputs, 0.0)
+
+
+def test_decay_draws_the_readout_to_zero():
+    parameters = SMALL.initial(jax.random.key(3))
+    flat = jax.tree.map(jnp.zeros_like, parameters)
+    found = decoder.Rates(readout=2.0, decay=0.1).applied(flat, parameters, jnp.asarray(0))
+    np.testing.assert_allclose(found.readout, 0.2 * parameters.readout)
+    assert not any(map(jnp.any, jax.tree.leaves(found._replace(readout=flat.readout))))
+
+
+@pytest.mark.parametrize("given", [{"readout": 1.0, "decay": -0.1}, {"decay": 0.1}])
+def test_a_decay_that_changes_nothing_or_lets_the_readout_grow_is_refused(given):
+    with pytest.raises(ValueError, match=r"rates\.decay: expected"):
+        decoder.Rates(**given)
 
 
 def recorded(**changes):

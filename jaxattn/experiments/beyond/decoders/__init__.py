@@ -11,7 +11,8 @@ from jaxtyping import PRNGKeyArray
 from matplotlib.figure import Figure
 
 from jaxattn.experiments.beyond.decoders.measure import measure
-from jaxattn.experiments.beyond.hierarchy.claims import ALL, FAR, HALF, HOPE, OURS, all_obey, estimate, most_are_soft
+from jaxattn.experiments.beyond.hierarchy.claims import ALL, FAR, HALF, HOPE, OURS, all_obey, most_are_soft
+from jaxattn.experiments.beyond.hierarchy.estimates import estimate
 from jaxattn.experiments.beyond.hierarchy.figure import costs, ends, levels
 from jaxattn.study.claims import TRAINED, Datasets, Experiment, Judgement, Judgements, claim, total
 from jaxattn.study.claims.criteria import below

@@ -1,6 +1,7 @@
 """Are the heads of trained decoders SVMs? A ladder from the theorem's setting to a decoder as people train them."""
 
-from jaxattn.experiments.beyond.hierarchy.claims import CLAIMS, summarize
+from jaxattn.experiments.beyond.hierarchy.claims import CLAIMS
+from jaxattn.experiments.beyond.hierarchy.estimates import summarize
 from jaxattn.experiments.beyond.hierarchy.figure import draw
 from jaxattn.experiments.beyond.hierarchy.heads import draw as draw_heads
 from jaxattn.experiments.beyond.hierarchy.heads import view

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax
-import numpy as np
-import xarray
-from jaxtyping import PRNGKeyArray
-
-from jaxattn.bias import limits
-from jaxattn.bias.verdict import CLOSE
 from jaxattn.study.claims import TRAINED, Datasets, Judgement, Setting, Source, claim
 from jaxattn.study.claims.criteria import Criterion, Number, above, below, between
-from jaxattn.study.estimates import estimated, mean, number, quantiles, read_at, share
+from jaxattn.study.estimates import number
 
 # The runs of the ladder, in order, those of other tasks, and those with a change.
 ALONE = "K, Q"
@@ -22,77 +15,18 @@ FIRST = "layer 1, head 1"
 TRAINED_INPUTS = ("inputs", "readout", "MLP", "norm", "residual", "two layers", "fresh data", "Adam")
 TEXT = "text"
 TASKS = ("Adam", "largest token", "induction", TEXT)
-READOUT, SLOW, NORMED = "readout alone", "inputs a thousand times slower", "inputs, with a norm for K and Q"
+READOUT, NORMED = "readout alone", "inputs, with a norm for K and Q"
+SLOW = tuple(f"inputs {times} times slower" for times in ("ten", "a hundred", "a thousand"))
+DECAY, OWN = "readout with decay", "readout with decay, steps of their own"
+OWN_INPUTS = "inputs and readout with decay, steps of their own"
 STOPPED, LAYERS = "inputs and readout for 500 steps", "two layers of attention alone"
+CONDITIONS = (READOUT, DECAY, OWN, OWN_INPUTS, *SLOW, NORMED, STOPPED, LAYERS)
 # Fixed beforehand, on decoders of other keys: the shares of seeds that count as nearly all, and as a hierarchy; the
 # largest mean ratio that is far; the largest difference of equal courses against ||W||; and over the last decade of
 # steps, in logarithms, the share of the margin's growth from which on W carries it, and below which it does not.
 ALL, HALF, FAR, SAME, CARRIED, LEFT = 0.8, 0.5, 0.8, 0.05, 0.8, 0.5
 HOPE = Source("arXiv 2308.16898", "abstract: the interpretation of transformers as a hierarchy of SVMs", Setting.OURS)
 OURS = Source("jaxattn", "decoders as people train them", Setting.OURS)
-# Rounding of the logarithm of the loss, and the least length and margin whose logarithm is taken.
-_ROUNDING, _LEAST = 1e-9, 1e-9
-
-
-def summarize(runs: Datasets, key: PRNGKeyArray) -> dict[str, xarray.Dataset]:
-    """Estimate each run; and `apart`, a trained readout's last ratio minus that of K and Q alone at the same ||W||.
-
-    Seeds are paired: both runs have the same sequences and the same start.
-    """
-    keys = jax.random.split(key, len(runs) + 1)
-    summaries = {name: estimate(run, keys[k]) for k, (name, run) in enumerate(runs.items())}
-    if READOUT in runs and ALONE in runs:
-        apart = estimated(runs[READOUT], keys[-1], apart=mean(_apart(runs[READOUT], runs[ALONE])))
-        summaries[READOUT] = summaries[READOUT].assign(apart)
-    return summaries
-
-
-def _apart(run: xarray.Dataset, alone: xarray.Dataset) -> xarray.DataArray:
-    seeds = np.intersect1d(run["seed"].values, alone["seed"].values)
-    run, alone = (one.sel(seed=seeds, norm="nuclear", drop=True).isel(head=0, drop=True) for one in (run, alone))
-    end = run.isel(snapshot=-1, drop=True)
-    same = read_at(end["size"].values[:, None], alone["size"].values, alone["ratio"].values)
-    return end["ratio"] - same[:, 0]
-
-
-def estimate(run: xarray.Dataset, key: PRNGKeyArray) -> xarray.Dataset:
-    """Estimate for each head and norm the share of seeds that obey, and what carries the margin.
-
-    A head obeys a norm if its margin ratio, extrapolated in the norm of W, ends above 0.97 and exceeds those of null
-    directions, of the rows' mean and of the head when it first selected its tokens, and if hard attention would not
-    raise the loss. It does not obey if its limit, or its last ratio where W does not grow, is below 0.97.
-    """
-    ratio, size, steps = run["ratio"], run["size"], run["snapshot"].values
-    last = ratio.isel(snapshot=-1, drop=True)
-    limit = limits.extrapolated(ratio.values.reshape(-1, *ratio.shape[2:]), size.values.reshape(-1, len(steps)), steps)
-    assert limit is not None  # Every run has as many snapshots as limits need.
-    low, high = (last.copy(data=end.reshape(last.shape)) for end in (limit.low, limit.high))
-    grows = last.isel(norm=0, drop=True).copy(data=limit.grows.reshape(ratio.shape[:2]))
-    nulls = xarray.concat([run[name] for name in ("cone", "mean", "first")], "null").max("null")
-    costs = (run["log_loss_hard"] - run["log_loss"]).isel(snapshot=-1, drop=True)
-    ends = run[["size", "margin"]].isel(snapshot=np.flatnonzero(limits.last_decade(steps))[[0, -1]])
-    growth = np.log(ends.clip(min=_LEAST)).diff("snapshot").isel(snapshot=0, drop=True)
-    # Of the first kept seed, in the nuclear norm, is drawn more.
-    one = run[["ratio", "first"]].isel(seed=0, drop=True).sel(norm="nuclear", drop=True)
-    drawn = run[["null", "attention", "support", "selected", "tokens"]]
-    return estimated(
-        run,
-        key,
-        obeys=share((low > CLOSE) & (last > nulls) & (costs <= _ROUNDING)),
-        refuses=share(xarray.where(grows, high, last).transpose(*last.dims) < CLOSE),
-        nearer=share(last > run["nearest"]),
-        last=mean(last),
-        nulls=mean(nulls),
-        nearest=mean(run["nearest"]),
-        carried=mean((growth["size"] / growth["margin"].clip(min=_LEAST)).clip(0.0, 1.0)),
-        softer=share(costs > _ROUNDING),
-        costs=quantiles(costs, 10, 50, 90),
-        ratio=quantiles(ratio, 10, 50, 90),
-        size=quantiles(size, 50),
-        part=quantiles(run["share"].isel(snapshot=-1, drop=True), 50),
-        asked=quantiles(run["asked"], 50),
-        probability=quantiles(run["probability"], 50),
-    ).assign(drawn.assign(ratio_of_one=one["ratio"], first_of_one=one["first"]))
 
 
 def _shares(runs: Datasets, names: Sequence[str], estimate: str, norm: str = "nuclear") -> dict[str, Number]:
@@ -114,10 +48,15 @@ def _obey(runs: Datasets, names: Sequence[str], least: float = ALL, remark: str 
     return Judgement(all_obey(runs, names, least), remark=remark, numbers=_ends(runs, names))
 
 
-def _none_obeys(runs: Datasets, name: str, remark: str = "") -> Judgement:
-    label, shares = "share of seeds whose head obeys the nuclear norm", _obeying(runs, [name])
+def _none_obeys(runs: Datasets, names: Sequence[str], remark: str = "") -> Judgement:
+    label, shares = "share of seeds whose head obeys the nuclear norm", _obeying(runs, names)
     stated = [below(f"{label}, {name}", obeying, 1 - ALL) for name, obeying in shares.items()]
-    return Judgement(stated, remark=remark, numbers=_ends(runs, [name]))
+    return Judgement(stated, remark=remark, numbers=_ends(runs, names))
+
+
+def _are_far(runs: Datasets, names: Sequence[str], remark: str = "") -> Judgement:
+    ends = _ends(runs, names)
+    return Judgement([below(label, end, FAR) for label, end in ends.items()], remark=remark, numbers=ends)
 
 
 def all_obey(runs: Datasets, names: Sequence[str], least: float = ALL, norm: str = "nuclear") -> list[Criterion]:
@@ -163,7 +102,7 @@ def _inputs(runs: Datasets) -> Judgement:
         "The inputs enter a logit twice and W once. They also lower the loss by themselves, so they grow, and with "
         "them all margins; W is left where it was."
     )
-    return _none_obeys(runs, "inputs", remark)
+    return _none_obeys(runs, ["inputs"], remark)
 
 
 @claim(
@@ -175,20 +114,17 @@ def _inputs(runs: Datasets) -> Judgement:
 )
 def _ladder(runs: Datasets) -> Judgement:
     names = TRAINED_INPUTS[1:]
-    ends = _ends(runs, names)
     asked = ", ".join(
         f"{name}: {float(runs[name]['asked_50'].isel(head=-1)):.0%} "
         f"({float(runs[name]['probability_50'].isel(head=-1)):.2f})"
         for name in names
     )
-    return Judgement(
-        [below(label, end, FAR) for label, end in ends.items()],
-        remark="After as many steps, K and Q alone reach "
-        f"{number(runs[ALONE], 'last', norm='nuclear', head=FIRST).mean:.3f}. Their limits are not "
-        "judged: on some rungs they still rise. Median share of queries whose selected token is the one asked for "
-        f"(smallest of their largest probabilities), last layer: {asked}.",
-        numbers=ends,
+    remark = (
+        f"After as many steps, K and Q alone reach {number(runs[ALONE], 'last', norm='nuclear', head=FIRST).mean:.3f}. "
+        "Their limits are not judged: on some rungs they still rise. Median share of queries whose selected token is "
+        f"the one asked for (smallest of their largest probabilities), last layer: {asked}."
     )
+    return _are_far(runs, names, remark)
 
 
 @claim(
@@ -213,7 +149,7 @@ def _carried(runs: Datasets) -> Judgement:
 @claim(
     "hierarchy:slow",
     OURS,
-    "Inputs that learn a thousand times more slowly than K and Q only delay this: no head obeys.",
+    "Inputs that learn 10, 100 or 1,000 times more slowly than K and Q only delay this: no head obeys.",
     TRAINED,
 )
 def _slow(runs: Datasets) -> Judgement:
@@ -240,10 +176,40 @@ def _bounded(runs: Datasets) -> Judgement:
 )
 def _readout(runs: Datasets) -> Judgement:
     label = f"nuclear margin ratio, {READOUT}, minus that of K, Q at the same ||W||"
-    readout, alone = (float(runs[name]["size_50"].isel(snapshot=-1, head=0)) for name in (READOUT, ALONE))
+    return Judgement([between(label, number(runs[READOUT], "apart"), -SAME, SAME)], remark=_sizes(runs, READOUT))
+
+
+def _sizes(runs: Datasets, name: str) -> str:
+    size, alone = (float(runs[one]["size_50"].isel(snapshot=-1, head=0)) for one in (name, ALONE))
+    return f"||W|| ends at {size:.3g}, and at {alone:.3g} for K and Q alone."
+
+
+@claim(
+    "hierarchy:decay",
+    OURS,
+    "Decay that bounds the readout does not suffice: with the inputs fixed and one length of steps for all parts, the "
+    "head ends far from the Att-SVM.",
+    TRAINED,
+)
+def _decay(runs: Datasets) -> Judgement:
+    remark = (
+        "The loss then keeps a gradient for the readout, beside which that of K and Q vanishes once the attention is "
+        f"hard. {_sizes(runs, DECAY)}"
+    )
+    return _are_far(runs, [DECAY], remark)
+
+
+@claim(
+    "hierarchy:own-steps",
+    OURS,
+    "If the readout decays and K and Q take steps of their own length, the head obeys the nuclear norm, as long as the "
+    "inputs are fixed; once they are trained, it ends far from the Att-SVM.",
+    TRAINED,
+)
+def _own_steps(runs: Datasets) -> Judgement:
+    far = _are_far(runs, [OWN_INPUTS])
     return Judgement(
-        [between(label, number(runs[READOUT], "apart"), -SAME, SAME)],
-        remark=f"||W|| ends at {readout:.3g}, and at {alone:.3g} for K and Q alone.",
+        [*all_obey(runs, [OWN]), *far.stated], remark=_sizes(runs, OWN), numbers=_ends(runs, [OWN, OWN_INPUTS])
     )
 
 
@@ -312,4 +278,8 @@ def _least(runs: Datasets) -> Judgement:
     )
 
 
-CLAIMS = (_frozen, _inputs, _ladder, _carried, _slow, _bounded, _readout, _stopped, _layers, _hope, _soft, _least)
+CLAIMS = (
+    *(_frozen, _inputs, _ladder, _carried),
+    *(_slow, _bounded, _readout, _decay, _own_steps, _stopped, _layers),
+    *(_hope, _soft, _least),
+)

@@ -53,18 +53,28 @@ class Parameters(NamedTuple):
 class Rates:
     """How fast each part learns: the factor of its gradient, 0 if it is not trained.
 
-    Inputs are the embeddings of tokens and positions; hidden units learn like values. From the step `until` on, if
-    there is one, only the attention learns.
+    Inputs are the embeddings of tokens and positions; hidden units learn like values. The readout's gradient is also
+    that of its decay, `decay / 2 ||readout||_F^2`. From the step `until` on, if there is one, only the attention
+    learns.
+
+    Raises:
+        ValueError: a decay that is negative, or of a readout that is not trained.
     """
 
     attention: float = 1.0
     inputs: float = 0.0
     readout: float = 0.0
     values: float = 0.0
+    decay: float = 0.0
     until: int | None = None
 
-    def applied(self, gradient: Parameters, step: Int[Array, ""]) -> Parameters:
-        """Return a gradient with every part times its rate at this step."""
+    def __post_init__(self) -> None:
+        checks.at_least_zero("rates.decay", self.decay)
+        if self.decay and not self.readout:
+            raise ValueError(f"rates.decay: expected 0 for a readout that is not trained, found {self.decay}")
+
+    def applied(self, gradient: Parameters, parameters: Parameters, step: Int[Array, ""]) -> Parameters:
+        """Return the gradient at these parameters with every part times its rate at this step."""
         others = 1.0 if self.until is None else jnp.where(step < self.until, 1.0, 0.0)
 
         def times(part: Any, rate: float, now: Any = 1.0) -> Any:
@@ -76,7 +86,8 @@ class Rates:
             for layer in gradient.layers
         )
         tokens, positions = times((gradient.tokens, gradient.positions), self.inputs, others)
-        return Parameters(tokens, positions, layers, times(gradient.readout, self.readout, others))
+        of_readout = gradient.readout + self.decay * parameters.readout if self.decay else gradient.readout
+        return Parameters(tokens, positions, layers, times(of_readout, self.readout, others))
 
 
 def keep(x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:

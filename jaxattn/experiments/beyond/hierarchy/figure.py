@@ -1,4 +1,4 @@
-"""The figure of the ladder: margin ratios against the norm of W, by rung, by task, and what hard attention costs."""
+"""The figure of the ladder: margin ratios by the norm of W, rung, task and condition, and the cost of hardness."""
 
 from __future__ import annotations
 
@@ -20,33 +20,48 @@ _COURSES = {
     claims.ALONE: (palette.NUCLEAR, "-", claims.ALONE),
     claims.READOUT: (palette.INK, "--", claims.READOUT),
     "inputs": (palette.WINE, "-.", "inputs"),
-    claims.SLOW: (palette.TEAL, ":", "inputs, 1000 times slower"),
+    claims.SLOW[-1]: (palette.TEAL, ":", "inputs, 1000 times slower"),
     claims.NORMED: (palette.SKY, (0, (5, 1, 1, 1)), "inputs, a norm for K, Q"),
+}
+# Short names of the conditions.
+_WRITTEN = {
+    claims.DECAY: "readout, decay",
+    claims.OWN: "readout, decay,\nown steps",
+    claims.OWN_INPUTS: "inputs, readout,\ndecay, own steps",
+    **{name: f"inputs\n{times} x slower" for name, times in zip(claims.SLOW, (10, 100, 1000), strict=True)},
+    claims.NORMED: "inputs, a norm\nfor K, Q",
+    claims.STOPPED: "stopped after\n500 steps",
+    claims.LAYERS: "two layers of\nattention alone",
 }
 _ENDS = (("last", "nuclear", palette.NUCLEAR, "o", "trained"), ("nulls", "nuclear", palette.GUIDE, "_", "largest null"))
 
 
 def draw(summaries: Datasets, judgements: Judgements) -> Figure:
-    """Draw margin ratios along the training (a), on the ladder (b) and by task (c), and the cost of hardness (d)."""
+    """Draw margin ratios by norm (a), rung (b), task (c) and condition (e), and the cost of hardness (d)."""
     hope, frozen = (judgements[f"hierarchy:{name}"].verdict for name in ("hope", "frozen"))
     with page.style():
-        figure = page.full(6.2)
-        (courses, ladder), (tasks, hardness) = figure.subplots(2, 2)
+        figure = page.full(8.6)
+        courses, ladder, tasks, hardness, conditions = figure.subplot_mosaic("ab;cd;ee").values()
         _courses(courses, summaries)
         rungs = (claims.ALONE, *claims.TRAINED_INPUTS)
-        for axes, names in ((ladder, rungs), (tasks, claims.TASKS[1:])):
-            ends(axes, summaries, names, _ENDS, {})
+        for axes, names in (
+            (ladder, rungs),
+            (tasks, claims.TASKS[1:]),
+            (conditions, (claims.ALONE, *claims.CONDITIONS)),
+        ):
+            ends(axes, summaries, names, _ENDS, _WRITTEN)
             axes.axhline(CLOSE, color=palette.GUIDE, linewidth=0.7)
             axes.set(ylabel="nuclear margin ratio", ylim=(-0.1, 1.02))
             axes.legend(loc="upper right")
         ladder.set_title("(b) the ladder, one change a rung")
         tasks.set_title("(c) other tasks, everything trained by Adam")
+        conditions.set_title("(e) conditions under which heads may obey")
         costs(hardness, summaries, rungs, {})
         figure.suptitle(f"A trained decoder as a hierarchy of SVMs: {hope}. With fixed inputs heads obey: {frozen}")
         page.add_counts(
             figure,
             {"all runs": xarray.Dataset(attrs=total(summaries))},
-            "(b), (c): means with 95 % intervals, layer.head; nulls: directions, rows' mean, first selection.",
+            "(b), (c), (e): means with 95 % intervals, layer.head; nulls: directions, rows' mean, first selection.",
         )
     return figure
 

@@ -125,7 +125,7 @@ def _training_by(
 
     def slope(parameters: Parameters, drawn: Batch, step: Int[Array, ""], of: Callable[..., Any] = loss) -> Parameters:
         """Return a gradient, each part times its rate."""
-        return model.rates.applied(jax.grad(of)(parameters, drawn), step)
+        return model.rates.applied(jax.grad(of)(parameters, drawn), parameters, step)
 
     def trained(data_words: Array, weights_words: Array, parameters: Parameters) -> dict[str, Array]:
         key = jax.random.wrap_key_data(data_words)
