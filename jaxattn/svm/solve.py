@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from jaxattn import checks
 from jaxattn.norms import (
@@ -23,24 +22,23 @@ from jaxattn.norms import (
     gamma2,
     named,
     nuclear,
-    of_singular_values,
     sign,
     spectral,
 )
-from jaxattn.parallel import batch, effort
+from jaxattn.parallel import batch
 from jaxattn.problem import Problem, as_array, is_concrete
 from jaxattn.svm import constraints as cons
-from jaxattn.svm.certificate import Tolerance, certify, certify_lanes, check_tolerance, tolerance_of
+from jaxattn.svm.batch_solver import BatchSolver, proposing
+from jaxattn.svm.certificate import Tolerance, certify, check_tolerance, tolerance_of
 from jaxattn.svm.constraint_builders import token_constraints
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.packing import Packed, packed, picked, with_kinds
+from jaxattn.svm.packing import picked
 from jaxattn.svm.sensitivity import with_derivative
-from jaxattn.svm.solution import Candidate, Improver, Solution, Solver, Status
+from jaxattn.svm.solution import Candidate, Solution, Solver, Status
 from jaxattn.svm.solvers.active_set import ActiveSet
 from jaxattn.svm.solvers.column_generation import ColumnGeneration
 from jaxattn.svm.solvers.interior_point import InteriorPoint
 from jaxattn.svm.solvers.low_rank import LowRank
-from jaxattn.svm.solvers.oracle import Cvxpy
 from jaxattn.svm.solvers.path_following import Nearby, PathFollowing
 from jaxattn.svm.solvers.working_set import WorkingSet
 from jaxattn.svm.uniqueness import uniqueness
@@ -49,23 +47,8 @@ __all__ = ["att", "solve", "solve_batch", "with_uniqueness"]
 
 # For the few problems that the first solver leaves open: slower, but more accurate for nearly parallel rows.
 _CAUTIOUS = InteriorPoint(most=200, reach=0.6, rounds=4)
-# How many problems are solved together: their working matrices should fit into a cache of this many bytes, and the
-# slowest problem, for which all wait, should not be that of a large batch. Smaller groups are padded to these lengths,
-# so that every number of problems compiles once.
-_TOGETHER, _FEW, _CACHE = 32, 4, 2**19
-# Problems whose rows, written out as matrices, take more bytes are solved one by one.
-_LARGE = 2**23
-# On the host, their Gram matrices may take this many bytes: each call of NumPy should have enough to do.
-_IN_PART = 2**22
-# For so many problems of so few rows the path is compiled, for five seconds: many cores run programs side by side.
-_COMPILED, _ROWS = 4096, 128
 # From more rows on, the Frobenius solution is found by a working set: that of 512 rows in a tenth of the time.
 _MANY = 256
-# Solvers on the host, which solve one problem after another.
-_ON_HOST = (Cvxpy, ColumnGeneration, WorkingSet)
-# The number of steps of other solvers (with several starts, or longer steps), as a multiple of an interior-point
-# method's.
-_MORE_STEPS = 50
 
 
 def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Solver] | None) -> tuple[Solver, ...]:
@@ -277,136 +260,12 @@ def with_uniqueness(
     return solution._replace(unique=codes if axes else jnp.asarray(codes[0], solution.unique.dtype))
 
 
-class BatchSolver(NamedTuple):
-    """How the problems of a batch, or some of them, are solved and certified.
-
-    Attributes:
-        norm: the norm.
-        tolerance: what counts as proven.
-        lanes: the number of lanes of the whole batch, which sets the layout of its parts.
-        fits: how many lanes fit into memory.
-        chunk: how many lanes to solve together. Default: what the layout and the memory suggest.
-    """
-
-    norm: Norm
-    tolerance: Tolerance
-    lanes: int
-    fits: int
-    chunk: int | None = None
-
-    @classmethod
-    def of(cls, constraints: Constraints, norm: Norm, tolerance: Tolerance, chunk: int | None = None) -> BatchSolver:
-        """Return that of a whole batch."""
-        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), constraints)
-        fits = batch.lanes(one, jax.eval_shape(cons.combination, one, jax.eval_shape(cons.lengths, one)))
-        return cls(norm, tolerance, batch.length(constraints), fits, chunk)
-
-    def attempt(self, constraints: Constraints, solver: Solver) -> Solution:
-        """Solve lanes without their absent rows, and certify the answers."""
-        return self.certified(constraints, self.proposed(constraints, solver, self.norm))
-
-    def proposed(self, constraints: Constraints, solver: Solver, norm: Norm) -> Candidate:
-        """Propose answers in a norm, as NumPy arrays."""
-        if isinstance(solver, Nearby):
-            return self.proposed(constraints, solver.solver, solver.norm)
-        *_, n, m, _ = constraints.differences.shape
-        compiles = self.lanes >= _COMPILED and n * m <= _ROWS
-        if isinstance(solver, InteriorPoint) and not compiles:
-            first = self.proposed(cons.hard_part(constraints), solver.start, solver.start_norm)
-            parts = packed(constraints, None, shared=True)
-            found = [(part, self._improved(part, solver, norm, part.laid_out(first))) for part in parts]
-        else:
-            # Nothing is known about a user's solver.
-            shared = isinstance(solver, ActiveSet | InteriorPoint)
-            in_spans = isinstance(solver, PathFollowing) and of_singular_values(norm)
-            parts = packed(constraints, self.lanes, shared=shared, in_spans=in_spans)
-            found = [(part, self._candidates(part.rows, solver, norm, self._solving(part))) for part in parts]
-        return _joined(found)
-
-    def certified(self, constraints: Constraints, candidates: Candidate) -> Solution:
-        """Certify lanes, as NumPy arrays."""
-        return certify_lanes(constraints, self.norm, candidates, self.tolerance)
-
-    def _candidates(self, constraints: Constraints, solver: Solver, norm: Norm, chunk: int) -> Candidate:
-        if isinstance(solver, _ON_HOST):
-            lanes = (picked(constraints, i) for i in range(batch.length(constraints)))
-            return jax.tree.map(lambda *leaves: np.stack(leaves), *(solver(lane, norm) for lane in lanes))
-        _, n, m, d = constraints.differences.shape
-        steps = 1 if isinstance(solver, ActiveSet | InteriorPoint) else _MORE_STEPS
-        over_seeds = partial(batch.over_seeds, effort=effort.solving(self.lanes, n * m + 3 * d, steps))
-        if isinstance(solver, Improver) and constraints.penalty is None:
-            first = self.proposed(constraints, solver.start, solver.start_norm)
-            # It works on the rows' Gram matrix and a tableau of the same size, so half as many lanes fit into the
-            # cache.
-            width = min(chunk, max(_FEW, chunk // 2))
-            return over_seeds(_improving(solver, norm), constraints, first, width=width)
-        # Path following handles equalities separately, so it checks whether there are any; the active set does not.
-        given = with_kinds(constraints) if isinstance(solver, ActiveSet) else constraints
-        return over_seeds(_proposing(solver, norm), given, width=chunk)
-
-    def _improved(self, part: Packed, solver: InteriorPoint, norm: Norm, first: Candidate) -> Candidate:
-        """Follow the path on the host, where LAPACK factors the Newton matrices and nothing is compiled."""
-        most = self.chunk or max(1, _IN_PART // _pairs(part))
-        # Several threads of BLAS would wait for each other, and their number would show in the last digits.
-        with threadpool_limits(1, user_api="blas"):
-            return batch.in_parts(partial(_improve_lanes, solver, norm), part.rows, first, most=most)
-
-    def _solving(self, part: Packed) -> int:
-        """Return how many lanes a solver's program takes: as many as have their Gram matrices in the cache."""
-        _, n, m, d = part.rows.differences.shape
-        if part.rows.queries[0, 0].nbytes * n * m * d > _LARGE:
-            return 1
-        return self.chunk or min(self._together(part), self.fits, max(_FEW, _CACHE // _pairs(part)))
-
-    def _together(self, part: Packed) -> int:
-        return _TOGETHER if self.lanes > _FEW or part.standard else _FEW
-
-
-def _pairs(part: Packed) -> int:
-    """Return the bytes of a matrix of one lane's rows."""
-    return part.rows.differences[0, ..., 0].size ** 2 * part.rows.differences.dtype.itemsize
-
-
-def _improve_lanes(solver: InteriorPoint, norm: Norm, constraints: Constraints, first: Candidate) -> Candidate:
-    # Divisions by zero are replaced after they are made, and a path that leaves the finite numbers ends.
-    with np.errstate(all="ignore"):
-        return solver.improve(constraints, norm, first)
-
-
-def _joined(found: Sequence[tuple[Packed, Candidate]]) -> Candidate:
-    """Return the results for the parts of a batch in the order of its lanes."""
-    order = np.argsort(np.concatenate([part.lanes for part, _ in found]))
-    spread = [part.spread(one) for part, one in found]
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *spread)
-
-
 # One function object per solver, norm and tolerance, so that each compiles once. Solving and certifying are separate
 # programs, so that all solvers share the latter.
 @lru_cache(maxsize=256)
-def _proposing(solver: Solver, norm: Norm) -> Callable[[Constraints], Candidate]:
-    return partial(_propose, solver, norm) if isinstance(solver, _ON_HOST) else jax.jit(partial(_propose, solver, norm))
-
-
-def _propose(solver: Solver, norm: Norm, constraints: Constraints) -> Candidate:
-    found = solver(constraints, norm)
-    shapes = jax.tree.map(jnp.shape, found._asdict()) if isinstance(found, Candidate) else {}
-    (*rows, d), e = constraints.differences.shape, constraints.queries.shape[-1]
-    expected = {"W": (d, e), "duals": tuple(rows), "iterations": ()}
-    if shapes != expected:
-        what = str(shapes) if shapes else type(found).__name__
-        raise ValueError(f"solver: expected {solver!r} to return a Candidate of shapes {expected}, found {what}")
-    return found
-
-
-@lru_cache(maxsize=256)
 def _traced(solver: Solver, norm: Norm, tolerance: Tolerance) -> Callable[[Constraints], Solution]:
-    certifying, proposing = _certifying(norm, tolerance), _proposing(solver, norm)
-    return with_derivative(lambda constraints: certifying(constraints, proposing(constraints)))
-
-
-@lru_cache(maxsize=256)
-def _improving(solver: Improver, norm: Norm) -> Callable[[Constraints, Candidate], Candidate]:
-    return jax.jit(lambda constraints, first: solver.improve(constraints, norm, first))
+    certifying, propose = _certifying(norm, tolerance), proposing(solver, norm)
+    return with_derivative(lambda constraints: certifying(constraints, propose(constraints)))
 
 
 @lru_cache(maxsize=256)

@@ -1,6 +1,5 @@
 """The path of the interior point on the host, in NumPy, is the compiled one but for rounding."""
 
-import sys
 from functools import cache, partial
 
 import jax
@@ -11,7 +10,7 @@ from jax.core import Tracer
 from threadpoolctl import threadpool_limits
 
 from jaxattn import norms, svm
-from jaxattn.svm import InteriorPoint, Status
+from jaxattn.svm import InteriorPoint, Status, batch_solver
 from jaxattn.svm.pivoting import inverse_root
 from tests import instances
 from tests.svm import problems
@@ -60,7 +59,7 @@ def test_without_a_target_above_0_the_solution_is_0(norm, target):
 def test_large_batches_are_solved_by_the_compiled_path(monkeypatch):
     posed = all_kinds(norms.nuclear)
     host = on_host(posed, norms.nuclear)
-    monkeypatch.setattr(sys.modules["jaxattn.svm.solve"], "_COMPILED", len(host.status))
+    monkeypatch.setattr(batch_solver, "_COMPILED", len(host.status))
     monkeypatch.setattr(InteriorPoint, "improve", refused_on_host(InteriorPoint.improve))
     assert set(host.status.tolist()) == {Status.OPTIMAL, Status.INFEASIBLE}
     assert_same_solutions(host, on_host(posed, norms.nuclear))
