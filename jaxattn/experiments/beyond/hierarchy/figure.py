@@ -28,7 +28,7 @@ _WRITTEN = {
     claims.DECAY: "readout, decay",
     claims.OWN: "readout, decay,\nown steps",
     claims.OWN_INPUTS: "inputs, readout,\ndecay, own steps",
-    **{name: f"inputs\n{times} x slower" for name, times in zip(claims.SLOW, (10, 100, 1000), strict=True)},
+    **{name: f"inputs {times}\ntimes slower" for name, times in zip(claims.SLOW, (10, 100, 1000), strict=True)},
     claims.NORMED: "inputs, a norm\nfor K, Q",
     claims.STOPPED: "stopped after\n500 steps",
     claims.LAYERS: "two layers of\nattention alone",
