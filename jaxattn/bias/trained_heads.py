@@ -242,8 +242,10 @@ def _matrices(W_Q: Any, W_K: Any, scale: float, d: int) -> Float[np.ndarray, "he
 
 
 def _before(start: Any, scale: float, layer: _Layer) -> Float[np.ndarray, "heads d d"]:
-    if not hasattr(start, "__len__") or len(start) != 2:
-        raise ValueError(f"start: expected the pair (W_Q, W_K) before training, found {type(start).__name__}")
+    size = len(start) if hasattr(start, "__len__") else 0
+    if size != 2:
+        found = f"{type(start).__name__} of length {size}" if size else type(start).__name__
+        raise ValueError(f"start: expected the pair (W_Q, W_K) before training, found {found}")
     W_Q, W_K = start
     W = _matrices(W_Q, W_K, scale, layer.hidden.shape[2])
     if W.shape != layer.W.shape:

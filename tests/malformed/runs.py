@@ -51,7 +51,7 @@ RUNS = {
     "a number as a key of heads": (lambda: bias.heads(W, W, W, key=0), NO_KEY + "0"),
     "W_Q alone as the start of heads": (
         lambda: bias.heads(W[0], np.ones((1, d, d)), np.ones((1, d, d)), start=np.ones((1, d, d))),
-        r"start: expected the pair \(W_Q, W_K\) before training, found ndarray",
+        r"start: expected the pair \(W_Q, W_K\) before training, found ndarray of length 1",
     ),
     "heads of a function": (lambda: models.summed(2, model=print), "model: expected models.TransformedInputs .*print"),
 }
