@@ -16,6 +16,7 @@ from jaxattn.parallel import batch
 from jaxattn.study import command, making
 from jaxattn.study.configuration.names import experiments, root
 from jaxattn.study.settings import recording
+from jaxattn.svm import batch_solver
 from tests.instances import all_within
 from tests.malformed.arguments import ARGUMENTS as GENERAL
 from tests.malformed.other_lines import LINES as OTHERS
@@ -69,9 +70,10 @@ def _no_long_work(monkeypatch):
         (making, "make"),
         (making, "measured"),
         (recording, "run"),
-        (SOLVE, "_proposing"),
+        (SOLVE, "proposing"),
         (SOLVE, "_certifying"),
-        (SOLVE, "certify_lanes"),
+        (batch_solver, "proposing"),
+        (batch_solver, "certify_lanes"),
     ):
         monkeypatch.setattr(module, name, refuse)
 
