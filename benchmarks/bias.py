@@ -25,8 +25,8 @@ RULES = {
 HEADS = (
     (4, 16, 16, ("frobenius", "nuclear")),
     (8, 16, 32, ("frobenius", "nuclear")),
-    (16, 16, 64, ("frobenius",)),
-    (10, 32, 64, ("frobenius",)),
+    (16, 16, 64, ("frobenius", "nuclear")),
+    (10, 32, 64, ("frobenius", "nuclear")),
 )
 
 
