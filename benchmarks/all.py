@@ -24,6 +24,7 @@ PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
     "descent": descent.table,
     "descent-wide": descent.wide,
     "svm": svm.table,
+    "svm-norms": svm.norms,
     "svm-rows": svm.many_rows,
     "robustness": robustness.robustness,
     "certainty": hostile.certainty,

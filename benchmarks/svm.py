@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,8 +19,10 @@ WITNESSED = 5
 # n, T, d and the number of problems, for the two tables.
 FROBENIUS = ((6, 8, 10, 1000), (5, 10, 50, 1000), (10, 5, 20, 1000))
 NUCLEAR = ((6, 8, 10, 1000), (10, 5, 20, 1000), (5, 10, 50, 200))
-# Single problems of many rows: n and T at one d.
-MANY_ROWS, WIDE = ((40, 27), (64, 32), (64, 64)), 48
+# The other norms, and the size at which they are compared.
+NORMS, SIZE = ("spectral", "max", "l_1", "l_1.75", "l_3"), (6, 8, 10, 300)
+# Single problems of many rows: n, T and d. The last is for the Frobenius norm only.
+MANY_ROWS, MOST_ROWS = ((40, 27, 48), (64, 32, 48), (64, 64, 48)), (100, 101, 256)
 
 
 def posed(n: int, T: int, d: int, count: int, key: int = 1) -> Constraints:
@@ -56,40 +58,58 @@ def by_nnls(constraints: Constraints) -> float:
 
 def table() -> Iterator[dict[str, Any]]:
     """Yield each row of the two tables: the time per problem of this package and of other methods, in milliseconds."""
-    for norm, rows in (("frobenius", FROBENIUS), ("nuclear", NUCLEAR)):
-        for n, T, d, count in rows:
-            constraints = posed(n, T, d, count)
-            solution = svm.solve_batch(constraints, norm)
-            optimal = solution.status == Status.OPTIMAL
-            ours = median_seconds(partial(svm.solve_batch, constraints, norm)) / count
-            others: dict[str, Callable[[Constraints], object]] = {}
-            others["Clarabel"] = partial(svm.solve, norm=norm, solver=svm.Cvxpy())
-            if norm == "nuclear":
-                others["SCS"] = partial(svm.solve, norm=norm, solver=svm.Cvxpy("SCS"))
-            else:
-                others["nnls"] = by_nnls
-            # The largest nuclear problem takes Clarabel half a minute.
-            witnessed = 1 if norm == "nuclear" and d > 20 else WITNESSED
-            yield {
-                "norm": norm,
-                "shape": [n, T, d],
-                "problems": count,
-                "ms": 1e3 * ours,
-                "optimal": int(optimal.sum()),
-                "largest gap": float(solution.gap[optimal].max()),
-                "others ms": {name: 1e3 * each(constraints, witnessed, run) for name, run in others.items()},
-            }
+    for size in FROBENIUS:
+        yield _compared("frobenius", size, {"nnls": by_nnls})
+    for size in NUCLEAR:
+        # The largest nuclear problem takes Clarabel half a minute.
+        scs = partial(svm.solve, norm="nuclear", solver=svm.Cvxpy("SCS"))
+        yield _compared("nuclear", size, {"SCS": scs}, witnessed=1 if size[2] > 20 else WITNESSED)
+
+
+def norms() -> Iterator[dict[str, Any]]:
+    """Yield the same for the other norms, at one size."""
+    for norm in NORMS:
+        yield _compared(norm, SIZE, {})
+
+
+def _compared(
+    norm: str,
+    size: tuple[int, int, int, int],
+    others: Mapping[str, Callable[[Constraints], object]],
+    witnessed: int = WITNESSED,
+) -> dict[str, Any]:
+    """Return the time per problem of this package, of CVXPY's default and of other methods on a few of the problems."""
+    n, T, d, count = size
+    constraints = posed(n, T, d, count)
+    solution = svm.solve_batch(constraints, norm)
+    optimal = solution.status == Status.OPTIMAL
+    ours = median_seconds(partial(svm.solve_batch, constraints, norm)) / count
+    others = {"Clarabel": partial(svm.solve, norm=norm, solver=svm.Cvxpy()), **others}
+    return {
+        "norm": norm,
+        "shape": [n, T, d],
+        "problems": count,
+        "ms": 1e3 * ours,
+        "optimal": int(optimal.sum()),
+        "largest gap": float(solution.gap[optimal].max()),
+        "others ms": {name: 1e3 * each(constraints, witnessed, run) for name, run in others.items()},
+    }
 
 
 def many_rows() -> Iterator[dict[str, Any]]:
     """Yield the seconds of one problem of many rows in each norm, its status and its gap."""
-    for n, T in MANY_ROWS:
-        constraints = lane(posed(n, T, WIDE, 1), 0)
+    for size in MANY_ROWS:
         for norm in ("frobenius", "nuclear"):
-            # The start is warm; the certificate compiles the nuclear norm within the time measured.
-            svm.solve(constraints, "frobenius")
-            started = time.perf_counter()
-            solution = svm.solve(constraints, norm)
-            seconds = time.perf_counter() - started
-            status, gap = Status(int(solution.status)).name, float(solution.gap)
-            yield {"norm": norm, "rows": n * (T - 1), "d": WIDE, "s": seconds, "status": status, "gap": gap}
+            yield _single(norm, *size)
+    yield _single("frobenius", *MOST_ROWS)
+
+
+def _single(norm: str, n: int, T: int, d: int) -> dict[str, Any]:
+    constraints = lane(posed(n, T, d, 1), 0)
+    # The start is warm; the certificate compiles the nuclear norm within the time measured.
+    svm.solve(constraints, "frobenius")
+    started = time.perf_counter()
+    solution = svm.solve(constraints, norm)
+    seconds = time.perf_counter() - started
+    status, gap = Status(int(solution.status)).name, float(solution.gap)
+    return {"norm": norm, "rows": n * (T - 1), "d": d, "s": seconds, "status": status, "gap": gap}

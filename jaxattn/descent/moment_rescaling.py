@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxattn.descent.hyperparameters import Begin
+from jaxattn.parallel import eager
 from jaxattn.parallel.lanes import largest, spread
 
 # The number of steps compared to find the powers, and the powers that are tried; 0 if several fit.
@@ -141,7 +142,7 @@ def _powers(
         return jax.tree.unflatten(structure, [jnp.asarray(entry) for entry in entries])
 
     # Also while `train` is being traced.
-    with jax.ensure_compile_time_eval():
+    with eager.computing():
         params = drawn(0)
         state = jax.tree.map(jnp.asarray, init(params))  # A state may hold plain numbers.
         paths = [jax.tree_util.keystr(path[1:]) for path, _ in jax.tree_util.tree_flatten_with_path(state)[0]]

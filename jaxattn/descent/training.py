@@ -21,7 +21,7 @@ from jaxattn.descent.noise import check_keys, full_batch
 from jaxattn.descent.optimizers import Exact, ScaleFree, normalized_gd
 from jaxattn.descent.penalties import unpenalized
 from jaxattn.descent.run import FUNCTIONS, Rule, Run, trained_weights
-from jaxattn.parallel import batch
+from jaxattn.parallel import batch, eager
 from jaxattn.problem import Problem, check_batch, check_one, is_concrete
 
 __all__ = ["train", "train_batch"]
@@ -273,7 +273,7 @@ def _check_start(weights: Any, problem: Problem, rule: Rule) -> None:
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)):
         raise ValueError("weights: expected finite numbers, found NaN or infinity among them")
     # A function under `jit` may train on a problem that it does not take as an argument.
-    with jax.ensure_compile_time_eval():
+    with eager.computing():
         found = map(np.asarray, _at_start(weights, problem, arrays, parts))
     for name, values in zip(("head", "loss"), found, strict=True):
         wrong = np.flatnonzero(~np.isfinite(values))

@@ -135,13 +135,18 @@ def chunks(
             raise ValueError(f"{name}: expected at least 1, found {given}")
     if of is not None and of < total:
         raise ValueError(f"of: expected at least the {total} lanes given, found {of}")
+    lifted = compiled(function, len(arguments), len(shared), effort)
     if width is None:
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), arguments)
-        width = program_lanes(one, jax.eval_shape(function, *one, *shared), total, of)
+        width = program_lanes(one, (), total, of)
+        # Tracing takes seconds, and is done again only if the results are so large that fewer lanes fit into memory.
+        together = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((width, *leaf.shape), leaf.dtype), one)
+        results = lifted.eval_shape(*together, *shared)
+        result = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), results)
+        width = program_lanes(one, result, total, of)
     if total == 0:
         return
     parts = [slice(start, min(start + width, total)) for start in range(0, total, width)]
-    lifted = compiled(function, len(arguments), len(shared), effort)
     places = _devices()
     programs: list[_Program] = []
 

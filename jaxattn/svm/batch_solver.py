@@ -9,10 +9,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from jaxattn.norms import Norm, of_singular_values
-from jaxattn.parallel import batch, effort
+from jaxattn.parallel import batch, blas, effort
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.certificate import Tolerance, certify_lanes
 from jaxattn.svm.constraints import Constraints
@@ -99,10 +98,14 @@ class BatchSolver(NamedTuple):
     def _candidates(self, constraints: Constraints, solver: Solver, norm: Norm, chunk: int) -> Candidate:
         if isinstance(solver, _ON_HOST):
             lanes = (picked(constraints, i) for i in range(batch.length(constraints)))
-            with _one_thread():
+            with blas.one_thread():
                 return jax.tree.map(lambda *leaves: np.stack(leaves), *(solver(lane, norm) for lane in lanes))
         _, n, m, d = constraints.differences.shape
-        steps = 1 if isinstance(solver, ActiveSet | InteriorPoint) else _MORE_STEPS
+        short = isinstance(solver, ActiveSet | InteriorPoint)
+        if isinstance(solver, PathFollowing):
+            # Eigenvalues are what takes long.
+            short = not of_singular_values(norm)
+        steps = 1 if short else _MORE_STEPS
         over_seeds = partial(batch.over_seeds, effort=effort.solving(self.lanes, n * m + 3 * d, steps))
         if isinstance(solver, Improver) and constraints.penalty is None:
             first = self.proposed(constraints, solver.start, solver.start_norm)
@@ -117,7 +120,7 @@ class BatchSolver(NamedTuple):
     def _improved(self, norm: Norm, constraints: Constraints, solver: InteriorPoint, first: Candidate) -> Candidate:
         """Follow the path on the host, where LAPACK factors the Newton matrices and nothing is compiled."""
         found = []
-        with _one_thread():
+        with blas.one_thread():
             for part in packed(constraints, None, shared=True):
                 most, start = self.chunk or max(1, _IN_PART // _pairs(part)), part.laid_out(first)
                 found.append((part, batch.in_parts(partial(_improve_lanes, solver, norm), part.rows, start, most=most)))
@@ -132,11 +135,6 @@ class BatchSolver(NamedTuple):
 
     def _together(self, part: Packed) -> int:
         return _TOGETHER if self.lanes > _FEW or part.standard else _FEW
-
-
-def _one_thread() -> threadpool_limits:
-    """Return a context in which BLAS uses one thread: several would wait for each other, and change the last digits."""
-    return threadpool_limits(1, user_api="blas")
 
 
 def _pairs(part: Packed) -> int:

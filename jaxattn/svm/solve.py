@@ -25,7 +25,7 @@ from jaxattn.norms import (
     sign,
     spectral,
 )
-from jaxattn.parallel import batch
+from jaxattn.parallel import batch, eager
 from jaxattn.problem import Problem, as_array, is_concrete
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.batch_solver import BatchSolver, proposing
@@ -138,7 +138,7 @@ def solve(
     if not all(map(is_concrete, jax.tree.leaves(constraints))):
         return _traced(solvers[0], norm, tolerance)(constraints)
     # A function under `jit` may solve a problem that it does not take as an argument.
-    with jax.ensure_compile_time_eval():
+    with eager.computing():
         lane = jax.tree.map(lambda leaf: np.asarray(leaf)[None], constraints)
         return jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), _solved(lane, norm, solvers, tolerance))
 
@@ -207,7 +207,7 @@ def solve_batch(
     solvers = _solvers(constraints, norm, solver)
     tolerance = _tolerance(constraints, tolerance)
     batch.check_concrete(constraints, "constraints", "use jax.vmap(svm.solve) there")
-    with jax.ensure_compile_time_eval():
+    with eager.computing():
         return _solved(jax.tree.map(np.asarray, constraints), norm, solvers, tolerance, chunk)
 
 

@@ -43,6 +43,7 @@ from jaxtyping import Float, Int
 
 from jaxattn.lengths import euclidean
 from jaxattn.norms import Entrywise, Norm, Schatten, frobenius, of_singular_values, spectral
+from jaxattn.parallel import blas
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.constraints import Constraints
 from jaxattn.svm.faces import Face, Faces, Near, faces, until_zero
@@ -93,7 +94,8 @@ def uniqueness(
         return codes
     constraints = picked(constraints, open_lanes)
     W, duals = (np.asarray(one)[open_lanes] for one in (solution.W, solution.duals))
-    found = _in_spans(constraints, norm, known, W, duals)
+    with blas.one_thread():
+        found = _in_spans(constraints, norm, known, W, duals)
     codes[open_lanes[found.diameter <= _NEAR]] = Unique.YES
     apart = np.flatnonzero((found.diameter > _NEAR) & (_distance(found.second, W) > 0))
     if apart.size:
@@ -372,7 +374,6 @@ def _constant(ways: np.ndarray, L: np.ndarray, tight: np.ndarray) -> np.ndarray:
     T = np.take_along_axis(np.where(tight[..., None], L, 0.0), places[..., None], 1)
     T = T / np.maximum(np.linalg.norm(T, axis=2, keepdims=True), 1e-300)
     across = np.swapaxes(T, 1, 2)
-    # Use the Gram matrix: an SVD would start LAPACK threads, which are slow for small matrices.
     values, vectors = np.linalg.eigh(T @ across)
     counts = values > _CONSTANT**2 * np.max(values, axis=1, keepdims=True, initial=0.0)
     inverse = (vectors * np.where(counts, 1 / np.where(counts, values, 1.0), 0.0)[:, None]) @ np.swapaxes(vectors, 1, 2)

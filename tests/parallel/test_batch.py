@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +50,22 @@ def test_the_last_shorter_program_compiles_nothing_again():
     batch.over_seeds(pair, X[:5], Y[:5], width=4)
     batch.over_seeds(pair, X[:2], Y[:2], width=4)
     assert len(traced) == before
+
+
+def test_a_program_is_traced_once():
+    def summed(x):
+        lengths.append(len(x))
+        return x.sum()
+
+    lengths = []
+    np.testing.assert_array_equal(batch.over_seeds(summed, X), X.sum(axis=1))
+    assert lengths == [3]
+
+
+def test_results_that_do_not_fit_into_memory_together_are_computed_a_few_at_a_time(monkeypatch):
+    monkeypatch.setattr(batch, "lanes", partial(batch.lanes, memory=200))
+    parts = [part for part, _ in batch.chunks(jnp.diag, X)]
+    assert [part.stop - part.start for part in parts] == [2, 2, 2, 1]
 
 
 def test_a_part_of_a_study_runs_the_program_of_the_whole():

@@ -27,6 +27,8 @@ from jaxattn.study.settings.schedule import Schedule
 # The seeds of one program. A step of one seed takes equally long for any number of seeds, so programs are small enough
 # to keep all cores busy.
 _LANES = 10
+# Optimizing a program fully takes longer than so many steps, of all seeds together, with a briefly compiled one.
+_SHORT = 5000
 # The axes of every array of a record, after the seed axis.
 _DIMS = {
     "data_key": ("key_word",),
@@ -90,7 +92,8 @@ class Decoders:
         # The first parameters need LAPACK, and programs that call it cannot run side by side.
         drawn = batch.over_seeds(_drawing(self.model), words[1])
         width = min(_LANES, self.seeds)
-        found = batch.over_seeds(self._training(), *words, drawn, width=width, effort=effort.FULL)
+        own = effort.BRIEF if self.seeds * self.steps < _SHORT else effort.FULL
+        found = batch.over_seeds(self._training(), *words, drawn, width=width, effort=own)
         return {name: np.asarray(array) for name, array in found.items()}
 
     def outcome(self, record: Record) -> dict[str, int]:
