@@ -21,8 +21,8 @@ FROBENIUS = ((6, 8, 10, 1000), (5, 10, 50, 1000), (10, 5, 20, 1000))
 NUCLEAR = ((6, 8, 10, 1000), (10, 5, 20, 1000), (5, 10, 50, 200))
 # The other norms, and the size at which they are compared.
 NORMS, SIZE = ("spectral", "max", "l_1", "l_1.75", "l_3"), (6, 8, 10, 300)
-# Single problems of many rows: n, T and d. The last is for the Frobenius norm only.
-MANY_ROWS, MOST_ROWS = ((40, 27, 48), (64, 32, 48), (64, 64, 48)), (100, 101, 256)
+# Single problems of many rows: n, T and d. The last two are for the other norms, and for the Frobenius norm only.
+MANY_ROWS, SOME_ROWS, MOST_ROWS = ((40, 27, 48), (64, 32, 48), (64, 64, 48)), (16, 34, 64), (100, 101, 256)
 
 
 def posed(n: int, T: int, d: int, count: int, key: int = 1) -> Constraints:
@@ -101,6 +101,8 @@ def many_rows() -> Iterator[dict[str, Any]]:
     for size in MANY_ROWS:
         for norm in ("frobenius", "nuclear"):
             yield _single(norm, *size)
+    for norm in ("spectral", "max"):
+        yield _single(norm, *SOME_ROWS)
     yield _single("frobenius", *MOST_ROWS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from jaxattn.svm.solvers.active_set import ActiveSet
 from jaxattn.svm.solvers.column_generation import ColumnGeneration
 from jaxattn.svm.solvers.interior_point import InteriorPoint
 from jaxattn.svm.solvers.oracle import Cvxpy
-from jaxattn.svm.solvers.path_following import Nearby, PathFollowing
+from jaxattn.svm.solvers.path_following import Nearby, PathFollowing, runs_on_host
 from jaxattn.svm.solvers.working_set import WorkingSet
 
 # How many problems are solved together: their working matrices should fit into a cache of this many bytes, and the
@@ -33,7 +34,8 @@ _TOGETHER, _FEW, _CACHE = 32, 4, 2**19
 _LARGE = 2**23
 # On the host, their Gram matrices may take this many bytes: each call of NumPy should have enough to do.
 _IN_PART = 2**22
-# For so many problems of so few rows the path is compiled, for five seconds: many cores run programs side by side.
+# For so many problems of so few rows the nuclear path is compiled, for five seconds: many cores run programs side by
+# side. Other paths are compiled for so few rows: of more rows, NumPy takes no longer than a compiled program.
 _COMPILED, _ROWS = 4096, 128
 # Problems of more rows are solved by those that are nearly active: of 1,040 rows in two thirds of the time.
 _MOST = 1000
@@ -77,11 +79,10 @@ class BatchSolver(NamedTuple):
         if isinstance(solver, Nearby):
             return self.proposed(constraints, solver.solver, solver.norm)
         *_, n, m, _ = constraints.differences.shape
-        compiles = self.lanes >= _COMPILED and n * m <= _ROWS
-        if isinstance(solver, InteriorPoint) and not compiles:
+        if isinstance(solver, InteriorPoint | PathFollowing) and self._is_for_host(constraints, solver, norm):
             first = self.proposed(cons.hard_part(constraints), solver.start, solver.start_norm)
             improve = partial(self._improved, norm)
-            if n * m <= _MOST or constraints.penalty is not None:
+            if isinstance(solver, PathFollowing) or n * m <= _MOST or constraints.penalty is not None:
                 return improve(constraints, solver, first)
             each = (picked((constraints, first), [i]) for i in range(batch.length(constraints)))
             return _concatenated([nearly_active.solved(improve, one, solver, start) for one, start in each])
@@ -90,6 +91,13 @@ class BatchSolver(NamedTuple):
         in_spans = isinstance(solver, PathFollowing) and of_singular_values(norm)
         parts = packed(constraints, self.lanes, shared=shared, in_spans=in_spans)
         return _joined([(part, self._candidates(part.rows, solver, norm, self._solving(part))) for part in parts])
+
+    def _is_for_host(self, constraints: Constraints, solver: InteriorPoint | PathFollowing, norm: Norm) -> bool:
+        """Return whether a path is followed in NumPy."""
+        few = math.prod(constraints.differences.shape[-3:-1]) <= _ROWS
+        if isinstance(solver, InteriorPoint):
+            return not few or self.lanes < _COMPILED
+        return not few and constraints.penalty is None and runs_on_host(norm)
 
     def certified(self, constraints: Constraints, candidates: Candidate) -> Solution:
         """Certify lanes, as NumPy arrays."""
@@ -117,11 +125,13 @@ class BatchSolver(NamedTuple):
         given = with_kinds(constraints) if isinstance(solver, ActiveSet) else constraints
         return over_seeds(proposing(solver, norm), given, width=chunk)
 
-    def _improved(self, norm: Norm, constraints: Constraints, solver: InteriorPoint, first: Candidate) -> Candidate:
+    def _improved(self, norm: Norm, constraints: Constraints, solver: Improver, first: Candidate) -> Candidate:
         """Follow the path on the host, where LAPACK factors the Newton matrices and nothing is compiled."""
         found = []
         with blas.one_thread():
-            for part in packed(constraints, None, shared=True):
+            # Norms of entries depend on the coordinates.
+            shared = isinstance(solver, InteriorPoint) or of_singular_values(norm)
+            for part in packed(constraints, None, shared=shared):
                 most, start = self.chunk or max(1, _IN_PART // _pairs(part)), part.laid_out(first)
                 found.append((part, batch.in_parts(partial(_improve_lanes, solver, norm), part.rows, start, most=most)))
         return _joined(found)
@@ -142,7 +152,7 @@ def _pairs(part: Packed) -> int:
     return part.rows.differences[0, ..., 0].size ** 2 * part.rows.differences.dtype.itemsize
 
 
-def _improve_lanes(solver: InteriorPoint, norm: Norm, constraints: Constraints, first: Candidate) -> Candidate:
+def _improve_lanes(solver: Improver, norm: Norm, constraints: Constraints, first: Candidate) -> Candidate:
     # Divisions by zero are replaced after they are made, and a path that leaves the finite numbers ends.
     with np.errstate(all="ignore"):
         return solver.improve(constraints, norm, first)

@@ -86,6 +86,16 @@ def diagonal(tableau: Float[AnyArray, "*stack a b"]) -> Float[AnyArray, "*stack 
     return tableau.reshape(*stack, a * b)[..., : a * b : b + 1]
 
 
+def with_more(
+    matrix: Float[AnyArray, "*lanes a a"], more: Float[AnyArray, "*lanes a"]
+) -> Float[AnyArray, "*lanes a a"]:
+    """Return a matrix with more on its diagonal; a NumPy array is changed."""
+    if not isinstance(matrix, np.ndarray):
+        return matrix + jnp.diag(more)
+    diagonal(matrix)[...] += more
+    return matrix
+
+
 def per_lane(leaves: Any, of: Float[Array, "..."]) -> Any:
     """Return the leaves unchanged in value, but batched under `vmap` wherever the array `of` is.
 

@@ -67,10 +67,10 @@ def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Sol
                     f"or several, found {one!r}"
                 )
         return chosen
+    n, m = constraints.differences.shape[-3:-1]
+    many = n * m > _MANY and is_concrete(constraints.differences)
+    start = WorkingSet() if many else ActiveSet()
     if norm.plain in (frobenius, nuclear):
-        n, m = constraints.differences.shape[-3:-1]
-        many = n * m > _MANY and is_concrete(constraints.differences)
-        start = WorkingSet() if many else ActiveSet()
         is_start = norm.plain == frobenius and constraints.penalty is None
         return (start if is_start else InteriorPoint(start=start), replace(_CAUTIOUS, start=start))
     if isinstance(norm, OfRank):
@@ -78,7 +78,8 @@ def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Sol
     if isinstance(norm, Schatten):
         return (PathFollowing(), Nearby(*((InteriorPoint(), nuclear) if norm.p < 2 else (PathFollowing(), spectral))))
     if norm.plain in (spectral, gamma2) or isinstance(norm, Entrywise | Lengths):
-        return (PathFollowing(),)
+        # A soft margin is compiled as a whole, with its start.
+        return (PathFollowing(start=start) if constraints.penalty is None else PathFollowing(),)
     if norm.plain == sign:
         return (ColumnGeneration(),)
     raise ValueError(

@@ -11,6 +11,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.linalg import get_lapack_funcs
 
+# The largest matrices that are tried together. What is done with a matrix must not depend on how many there are.
+_SMALL = 12
+
 
 def inverse_root(
     symmetric: Float[np.ndarray, "lanes a a"], least: Float[np.ndarray, "lanes a"]
@@ -47,6 +50,13 @@ def is_positive_definite(
     symmetric: Float[np.ndarray, "*stack a a"], least: Float[np.ndarray, "*stack a"]
 ) -> Bool[np.ndarray, "*stack"]:
     """Return whether the pivots of each matrix are above their rounding level."""
+    if symmetric.shape[-1] > _SMALL:
+        (factor,) = get_lapack_funcs(("potrf",), (symmetric,))
+        found = np.empty(symmetric.shape[:-2], bool)
+        for k in np.ndindex(found.shape):
+            root, stopped = factor(symmetric[k], clean=False)
+            found[k] = stopped == 0 and (np.diagonal(root) ** 2 > least[k]).all()
+        return found
     # For many small matrices NumPy's own loops, over the stack as the last axis, are as fast as LAPACK.
     rest = np.moveaxis(symmetric, (-2, -1), (0, 1)).copy()
     least, above = np.moveaxis(least, -1, 0), np.ones(symmetric.shape[:-2], bool)

@@ -1,5 +1,6 @@
-"""The path of the interior point on the host, in NumPy, is the compiled one but for rounding."""
+"""Paths on the host, in NumPy, are the compiled ones but for rounding."""
 
+from dataclasses import replace
 from functools import cache, partial
 
 import jax
@@ -10,7 +11,7 @@ from jax.core import Tracer
 from threadpoolctl import threadpool_limits
 
 from jaxattn import norms, svm
-from jaxattn.svm import InteriorPoint, Status, batch_solver
+from jaxattn.svm import InteriorPoint, PathFollowing, Status, batch_solver
 from jaxattn.svm.pivoting import inverse_root
 from tests import instances
 from tests.svm import problems
@@ -63,6 +64,63 @@ def test_large_batches_are_solved_by_the_compiled_path(monkeypatch):
     monkeypatch.setattr(InteriorPoint, "improve", refused_on_host(InteriorPoint.improve))
     assert set(host.status.tolist()) == {Status.OPTIMAL, Status.INFEASIBLE}
     assert_same_solutions(host, on_host(posed, norms.nuclear))
+
+
+@cache
+def hard_rows():
+    """Lanes with all rows, with an absent row, with an equality, and with a contradiction."""
+    feasible, opposed = instances.constraints(3), instances.pair_of_opposites()[0]
+    rows = instances.stacked([*(instances.lane(feasible, i) for i in range(3)), opposed])
+    present, equal = np.ones((4, 3, 3), bool), np.zeros((4, 3, 3), bool)
+    present[1, 0, 2], equal[2, 1, 1] = False, True
+    return rows._replace(present=present, equal=equal)
+
+
+OTHERS = "spectral", "max", "l_1", "l_1.75", "l_3", norms.squared(norms.spectral), norms.squared(norms.entrywise(3.0))
+
+
+def by_path_on_host(monkeypatch, rows, norm):
+    with monkeypatch.context() as patch:
+        patch.setattr(batch_solver, "_ROWS", 0)
+        patch.setattr(PathFollowing, "improve", refused_when_compiled(PathFollowing.improve))
+        return svm.solve_batch(rows, norm)
+
+
+@pytest.mark.parametrize("norm", OTHERS)
+def test_other_norms_are_solved_on_the_host_as_by_clarabel(norm, monkeypatch):
+    host = by_path_on_host(monkeypatch, hard_rows(), norm)
+    assert host.status.tolist() == [Status.OPTIMAL] * 3 + [Status.INFEASIBLE]
+    tolerance = replace(svm.DOUBLE, gap=1e-4, violation=1e-4)
+    reference = svm.solve_batch(hard_rows(), norm, solver=svm.Cvxpy(), tolerance=tolerance)
+    np.testing.assert_allclose(host.primal, reference.primal, rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", OTHERS)
+def test_other_norms_are_solved_on_the_host_as_by_a_compiled_path(norm, monkeypatch):
+    host = by_path_on_host(monkeypatch, hard_rows(), norm)
+    monkeypatch.setattr(PathFollowing, "improve", refused_on_host(PathFollowing.improve))
+    assert_same_solutions(host, svm.solve_batch(hard_rows(), norm))
+
+
+def test_a_single_query_is_solved_on_the_host_in_a_norm_of_entries(monkeypatch):
+    rows = instances.constraints(2)
+    one = rows._replace(differences=rows.differences[:, :1], queries=rows.queries[:, :1])
+    host = by_path_on_host(monkeypatch, one, "l_1")
+    assert set(host.status.tolist()) == {Status.OPTIMAL}
+    tolerance = replace(svm.DOUBLE, gap=1e-4, violation=1e-4)
+    reference = svm.solve_batch(one, "l_1", solver=svm.Cvxpy(), tolerance=tolerance)
+    np.testing.assert_allclose(host.primal, reference.primal, rtol=1e-5)
+
+
+def refused_when_compiled(improve):
+    """The same for NumPy's arrays alone."""
+
+    def improved(solver, constraints, norm, first):
+        assert isinstance(first.W, np.ndarray)
+        return improve(solver, constraints, norm, first)
+
+    return improved
 
 
 def refused_on_host(improve):

@@ -35,6 +35,7 @@ class Cones(Geometry):
     """The path of the largest length or of the sum of lengths."""
 
     norm: Lengths
+    squared: bool
 
     @property
     def _is_largest(self) -> bool:
@@ -51,7 +52,7 @@ class Cones(Geometry):
         lengths = jax.vmap(metrics.norm)(w)
         t = jnp.full(k, 1.2 * floor) if self._is_largest else jnp.sqrt(lengths**2 + floor**2 / k)
         size = t[0] if self._is_largest else jnp.sum(t)
-        room = (size if task.squared else jnp.ones_like(size)) / (k if self._is_largest else 1)
+        room = (size if self.squared else jnp.ones_like(size)) / (k if self._is_largest else 1)
         y = jnp.concatenate([jnp.full((k, 1), room), jnp.zeros_like(w)], axis=1)
         part = Part(jnp.concatenate([t[:, None], w], axis=1), y, W)
         return part, size, lambda M: jnp.max(jax.vmap(metrics.norm)(self._turned(M))) / room
@@ -73,9 +74,9 @@ class Cones(Geometry):
             weight = block - jnp.einsum("ka,kb->kab", edge, by_size)
             rate = -jnp.sum(1 / corner) - 1.0
         else:
-            by_size = -edge if task.squared else jnp.zeros_like(edge)
+            by_size = -edge if self.squared else jnp.zeros_like(edge)
             weight = block
-            rate = -jnp.sum(corner) - 1.0 if task.squared else jnp.full_like(size, -2.0)
+            rate = -jnp.sum(corner) - 1.0 if self.squared else jnp.full_like(size, -2.0)
 
         n, m, _ = task.problem.rows.differences.shape
         left, right = task.problem.rows.differences.reshape(n * m, -1), jnp.repeat(task.problem.rows.queries, m, axis=0)
@@ -95,7 +96,7 @@ class Cones(Geometry):
                 dt = jnp.broadcast_to(dsize, corner.shape)
                 dz = (r[:, 0] - dsize + pulled) / corner
             else:
-                dz = jnp.broadcast_to(dsize if task.squared else jnp.zeros_like(dsize), corner.shape)
+                dz = jnp.broadcast_to(dsize if self.squared else jnp.zeros_like(dsize), corner.shape)
                 dt = r[:, 0] - corner * dz + pulled
             dw = r[:, 1:] - edge * dz[:, None] + jnp.einsum("kab,kb->ka", block, dm)
             beside = partial(jnp.concatenate, axis=1)
@@ -103,7 +104,7 @@ class Cones(Geometry):
 
         def missing(move: Part, dsize: Array) -> Array:
             if self._is_largest:
-                return jnp.sum(y[:, 0] + move.y[:, 0]) - (size + dsize if task.squared else 1.0)
+                return jnp.sum(y[:, 0] + move.y[:, 0]) - (size + dsize if self.squared else 1.0)
             return jnp.sum(x[:, 0] + move.x[:, 0]) - size - dsize
 
         def second(move: Part, share: Array) -> Array:

@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Bool, Float
 
 from jaxattn.svm import constraints as cons
-from jaxattn.svm.pivoting import LAST, AnyArray, diagonal, inverse_root, is_positive_definite, module_of, positive
+from jaxattn.svm.pivoting import (
+    LAST,
+    AnyArray,
+    diagonal,
+    inverse_root,
+    is_positive_definite,
+    module_of,
+    positive,
+    with_more,
+)
 from jaxattn.svm.rounding import per_row
 from jaxattn.svm.solvers import path_loop
 from jaxattn.svm.solvers.path_loop import longest, repeated
@@ -163,7 +170,7 @@ def step(manner: Manner, task: Task, now: Point) -> tuple[Point, Number, Bool[An
     C = _square(inverse_root(eye - square))
     Q_less = _over(manner, Q, tau)
     matrix = _newton_matrix(task, N, Q_less, C)
-    root = inverse_root(_with_more(matrix, given_up.sum(axis=-3).reshape(matrix.shape[:-1])))
+    root = inverse_root(with_more(matrix, given_up.sum(axis=-3).reshape(matrix.shape[:-1])))
 
     def solved(residual: AnyArray) -> AnyArray:
         flat = residual.reshape(*matrix.shape[:-1], 1)
@@ -278,14 +285,6 @@ def _newton_matrix(task: Task, N: Matrix, Q: Square, C: Square) -> Float[AnyArra
     YQ, YC, ZQ, ZC = Y @ Q, Y @ C, Z @ Q, Z @ C
     cross = (YQ @ Z.mT) * (ZC @ Y.mT)
     return (task.twice + YC @ Y.mT) * (ZQ @ Z.mT) + (YQ @ Y.mT) * (ZC @ Z.mT) + cross + cross.mT
-
-
-def _with_more(matrix: Float[AnyArray, "*lanes c c"], more: Float[AnyArray, "*lanes c"]) -> AnyArray:
-    """Return a matrix with more on its diagonal; a NumPy array is changed."""
-    if not isinstance(matrix, np.ndarray):
-        return matrix + jnp.diag(more)
-    diagonal(matrix)[...] += more
-    return matrix
 
 
 def _over(manner: Manner, A: AnyArray, tau: Number) -> AnyArray:

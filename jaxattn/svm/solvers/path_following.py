@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from jaxtyping import Bool
 
-from jaxattn import metrics
+from jaxattn.lengths import euclidean
 from jaxattn.norms import Entrywise, Lengths, Norm, Schatten, conjugate, frobenius, gamma2, spectral
 from jaxattn.svm import constraints as cons
 from jaxattn.svm.certificate import tolerance_of
 from jaxattn.svm.constraints import Constraints
-from jaxattn.svm.pivoting import positive
+from jaxattn.svm.pivoting import LAST, AnyArray, module_of, positive
+from jaxattn.svm.rounding import per_row
 from jaxattn.svm.solution import Candidate, Solver
 from jaxattn.svm.solvers.active_set import ActiveSet
 from jaxattn.svm.solvers.cones import Cones
-from jaxattn.svm.solvers.entries import Entries
+from jaxattn.svm.solvers.entries import Entries, length
 from jaxattn.svm.solvers.norm_path import Geometry, Point, Task, start, step
 from jaxattn.svm.solvers.path_loop import SAFE, Answer, follow_path
 from jaxattn.svm.solvers.powers import Powers
@@ -62,44 +64,52 @@ class PathFollowing:
     def improve(self, constraints: Constraints, norm: Norm, first: Candidate) -> Candidate:
         """Do the same, starting from a Frobenius solution of the hard rows or a proof that they are infeasible.
 
+        Takes NumPy arrays, too, with a leading axis of lanes, in norms that `runs_on_host`: nothing is compiled then.
+
         Raises:
             ValueError: as in a call.
         """
         squared = norm.power == 2 or constraints.penalty is None
-        geometry = _geometry(norm, squared=squared)
+        geometry, xp = _geometry(norm, squared=squared), module_of(first.W)
         reduction, posed = None, (constraints, first.W)
         if isinstance(geometry, Singular | Powers):
             reduction = cons.reduce(constraints)
-            posed = reduction.constraints, reduction.left.T @ first.W @ reduction.right
-        elif isinstance(geometry, Entries) and len(constraints.queries) == 1:
+            posed = reduction.constraints, reduction.left.mT @ first.W @ reduction.right
+        elif isinstance(geometry, Entries) and constraints.queries.shape[-2] == 1:
             reduction = _of_one_query(constraints, geometry.norm)
-            posed = reduction.constraints, first.W @ constraints.queries.T / positive(reduction.constraints.queries)
+            posed = reduction.constraints, first.W @ constraints.queries.mT / positive(reduction.constraints.queries)
         problem = normalize_rows(*posed, squared=squared)
         # If all rows are hard and W = 0 satisfies them, W = 0 is the solution.
         of = cons.rows(constraints)
-        walks = (metrics.norm(problem.W) > 0) | (of.present & ~of.hard).any()
+        walks = (euclidean(problem.W) > 0) | (of.present & ~of.hard).any(axis=LAST)
         goes_on = problem.separable & walks
         tolerance, rows = tolerance_of(problem.W.dtype), problem.rows
+        A = rows.differences[..., None] * rows.queries[..., None, None, :]
         task = Task(
             problem,
-            A=jnp.einsum("nmp,nq->nmpq", rows.differences, rows.queries).reshape(problem.b.size, -1),
-            allowed=SAFE * tolerance.violation / (problem.scale * problem.lengths),
-            squared=squared,
+            A=A.reshape(*problem.scale.shape, math.prod(problem.b.shape[-2:]), -1),
+            allowed=SAFE * tolerance.violation / (per_row(problem.scale) * problem.lengths),
         )
 
-        def along(task: Task, now: Point) -> tuple[Point, Answer, Bool[Array, ""]]:
+        def along(task: Task, now: Point) -> tuple[Point, Answer, Bool[AnyArray, "*lanes"]]:
             new, gap, moved = step(task, geometry, now)
             return new, Answer(new.part.W, new.a, gap), moved
 
-        begin = start(task, geometry, jnp.where(problem.separable, problem.W, 0.0))
-        first_answer = Answer(problem.W, begin.a, jnp.asarray(jnp.inf, problem.W.dtype))
+        begin = start(task, geometry, xp.where(per_row(problem.separable), problem.W, 0.0))
+        first_answer = Answer(problem.W, begin.a, xp.full_like(begin.size, xp.inf))
         best, steps = follow_path(along, task, begin, first_answer, goes_on, tolerance.gap, self.sharpness, self.most)
         W, a = problem.restored(best.W, best.a)
+        solved = per_row(problem.separable)
         return Candidate(
-            W=jnp.where(problem.separable, W if reduction is None else reduction.lift(W), 0.0),
-            duals=jnp.where(problem.separable & walks, a, first.duals),
+            W=xp.where(solved, W if reduction is None else reduction.lift(W), 0.0),
+            duals=xp.where(solved & per_row(walks), a, first.duals),
             iterations=first.iterations + steps,
         )
+
+
+def runs_on_host(norm: Norm) -> bool:
+    """Return whether `PathFollowing.improve` takes lanes of NumPy arrays in a norm."""
+    return isinstance(norm, Entrywise) or norm.plain == spectral
 
 
 @dataclass(frozen=True)
@@ -149,26 +159,27 @@ def _of_one_query(constraints: Constraints, norm: Entrywise) -> cons.Reduction:
     All margins depend on `W z` alone, so each row of W is the shortest one with its product with z: a multiple of g,
     with `<g, z>` the dual norm of z.
     """
-    z, q = constraints.queries[0], conjugate(norm.p)
-    size, largest = jnp.abs(z), jnp.max(jnp.abs(z))
-    powers = jnp.where(size == largest, 1.0, 0.0) if norm.p == 1 else (size / positive(largest)) ** (q - 1)
-    g = (jnp.sign(z) * powers)[:, None]
-    g = g / positive(norm.value(g))
-    eye = jnp.eye(constraints.differences.shape[-1], dtype=z.dtype)
-    return cons.Reduction(constraints._replace(queries=z[None] @ g), eye, g)
+    z, q = constraints.queries[..., 0, :], conjugate(norm.p)
+    xp, size = module_of(z), abs(z)
+    largest = xp.max(size, axis=-1, keepdims=True)
+    powers = xp.where(size == largest, 1.0, 0.0) if norm.p == 1 else (size / positive(largest)) ** (q - 1)
+    g = (xp.sign(z) * powers)[..., None]
+    g = g / per_row(positive(length(g, norm.p)))
+    eye = xp.eye(constraints.differences.shape[-1], dtype=z.dtype)
+    return cons.Reduction(constraints._replace(queries=z[..., None, :] @ g), eye, g)
 
 
 def _geometry(norm: Norm, *, squared: bool) -> Geometry:
     if isinstance(norm, Entrywise):
-        return Entries(norm)
+        return Entries(norm, squared)
     if isinstance(norm, Schatten):
         return Powers(norm, squared)
     if isinstance(norm, Lengths):
-        return Cones(norm)
+        return Cones(norm, squared)
     if norm.plain == spectral:
-        return Singular()
+        return Singular(squared)
     if norm.plain == gamma2:
-        return InnerProducts()
+        return InnerProducts(squared)
     raise ValueError(
         "PathFollowing: expected norm 'spectral' or 'gamma2', an entrywise one, a Schatten one or one of rows or "
         f"columns, found {norm.name!r}"

@@ -19,16 +19,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxattn import metrics
-from jaxattn.svm.pivoting import diagonal, inverse_root, is_positive_definite, positive
-from jaxattn.svm.solvers.norm_path import Aim, Begin, Geometry, Local, Point, Task
+from jaxattn.lengths import euclidean
+from jaxattn.svm.pivoting import LAST, AnyArray, diagonal, inverse_root, is_positive_definite, module_of, positive
+from jaxattn.svm.rounding import per_row
+from jaxattn.svm.solvers.norm_path import Aim, Begin, Geometry, Local, Matrix, Number, Point, Task
 
 # Steps tried in this order, as fractions of the longest step that the rows allow; the fraction of the distance to the
 # boundary that is taken.
@@ -38,154 +41,170 @@ _INSIDE = 0.97
 # small. The second value applies if no step satisfies the first.
 _NEAR = 0.1, 1e-3
 
+Square = Float[AnyArray, "*lanes s s"]
+
 
 class _SingularPart(NamedTuple):
     """W, and the blocks P, Q and M of Z."""
 
-    W: Float[Array, "p q"]
-    P: Float[Array, "p p"]
-    Q: Float[Array, "q q"]
-    M: Float[Array, "p q"]
+    W: Matrix
+    P: Float[AnyArray, "*lanes p p"]
+    Q: Float[AnyArray, "*lanes q q"]
+    M: Matrix
 
 
 class _Move(NamedTuple):
     """Changes of these, and of X and Z in the singular basis."""
 
-    W: Float[Array, "p q"]
-    P: Float[Array, "p p"]
-    Q: Float[Array, "q q"]
-    M: Float[Array, "p q"]
-    X: Float[Array, "s s"]
-    Z: Float[Array, "s s"]
+    W: Matrix
+    P: Float[AnyArray, "*lanes p p"]
+    Q: Float[AnyArray, "*lanes q q"]
+    M: Matrix
+    X: Square
+    Z: Square
 
 
 @dataclass(frozen=True)
 class Singular(Geometry):
-    """The path of the spectral norm."""
+    """The path of the spectral norm, for one problem of JAX's arrays or lanes of NumPy arrays."""
 
-    def begin(self, task: Task, W: Float[Array, "p q"]) -> Begin:
+    squared: bool
+
+    def begin(self, task: Task, W: Matrix) -> Begin:
         """Return part and size at twice the Frobenius solution W, and a function: the fraction of M's room in use."""
-        p, q = W.shape
+        (p, q), xp = W.shape[-2:], module_of(W)
         W = 2 * W
-        length = metrics.norm(W)
-        size = 1.2 * positive(length)
-        level = 2 * (size if task.squared else jnp.ones_like(size)) / (p + q)
-        eye_p, eye_q = jnp.eye(p, dtype=W.dtype), jnp.eye(q, dtype=W.dtype)
-        return (
-            _SingularPart(W, level * eye_p, level * eye_q, jnp.zeros_like(W)),
-            size,
-            lambda M: metrics.norm(M) / level,
-        )
+        size = 1.2 * positive(euclidean(W))
+        level = 2 * (size if self.squared else xp.ones_like(size)) / (p + q)
+        P, Q = (per_row(level) * xp.eye(k, dtype=W.dtype) for k in (p, q))
+        return _SingularPart(W, P, Q, xp.zeros_like(W)), size, lambda M: euclidean(M) / level
 
-    def blank(self, part: _SingularPart) -> Float[Array, "s s"]:
+    def blank(self, part: _SingularPart) -> Square:
         """Return zero second-order terms."""
-        s = sum(part.W.shape)
-        return jnp.zeros((s, s), part.W.dtype)
+        *lanes, p, q = part.W.shape
+        return module_of(part.W).zeros((*lanes, p + q, p + q), part.W.dtype)
 
-    def at(self, task: Task, part: _SingularPart, size: Float[Array, ""], M: Float[Array, "p q"]) -> Local:
+    def at(self, task: Task, part: _SingularPart, size: Number, M: Matrix) -> Local:
         """Return the path's equations, linearized at a point without the off-diagonal entries of Z."""
         W, P, Q, _ = part
-        p, q = W.shape
-        r = min(p, q)
-        U, sigma, Vt = jnp.linalg.svd(W)
-        H = jnp.asarray(_eigenvectors(p, q), W.dtype)
-        x = size + jnp.concatenate([sigma, -sigma, jnp.zeros(abs(p - q), W.dtype)])
+        *lanes, p, q = W.shape
+        r, xp = min(p, q), module_of(W)
+        U, sigma, Vt = xp.linalg.svd(W)
+        H, eye = xp.asarray(_eigenvectors(p, q), W.dtype), xp.eye(p + q, dtype=W.dtype)
+        x = size[..., None] + xp.concatenate([sigma, -sigma, xp.zeros((*lanes, abs(p - q)), W.dtype)], axis=-1)
 
-        def hat(M: Array) -> Array:
-            return U.T @ M @ Vt.T
+        def hat(M: AnyArray) -> AnyArray:
+            return U.mT @ M @ Vt.mT
 
         M_hat = hat(M)
-        Z = H.T @ _blocks(U.T @ P @ U, -M_hat, Vt @ Q @ Vt.T) @ H
-        zeta = diagonal(Z)
-        K = zeta[:, None] / x[None, :]
-        K = (K + K.T) / 2
+        Z = H.T @ _blocks(U.mT @ P @ U, -M_hat, Vt @ Q @ Vt.mT) @ H
+        K = diagonal(Z)[..., :, None] / x[..., None, :]
+        K = (K + K.mT) / 2
         k = diagonal(K)
-        plus, minus, mixed = K[:r, :r], K[r : 2 * r, r : 2 * r], K[:r, r : 2 * r]
-        same, other = 2 / (plus + minus), 2 / (mixed + mixed.T)
-        beside = 2 / (K[2 * r :, :r] + K[2 * r :, r : 2 * r])
+        plus, minus, mixed = K[..., :r, :r], K[..., r : 2 * r, r : 2 * r], K[..., :r, r : 2 * r]
+        same, other = 2 / (plus + minus), 2 / (mixed + mixed.mT)
+        beside = 2 / (K[..., 2 * r :, :r] + K[..., 2 * r :, r : 2 * r])
 
-        def answer(M: Array) -> tuple[Array, Array, Array]:
-            """Return dW for an excess of M, in the singular basis: its symmetric part, its other part, and the rest."""
-            square, rest = M[:r, :r], M[r:] if p > r else M[:, r:].T
-            turned = square.T
-            return same * (square + turned) / 2, other * (square - turned) / 2, beside * rest
+        def answer(M: AnyArray) -> tuple[AnyArray, AnyArray, AnyArray]:
+            """Return dW for an excess of M, or of each of a lane's rows, in the singular basis.
 
-        def joined(S: Array, T: Array, B: Array) -> Array:
-            return jnp.concatenate([S + T, B], 0) if p > r else jnp.concatenate([S + T, B.T], 1)
+            These are its symmetric part, its other part, and the rest.
+            """
+            square, rest = M[..., :r, :r], M[..., r:, :] if p > r else M[..., r:].mT
+            turned, of_rows = square.mT, (...,) + (None,) * (M.ndim - W.ndim) + (slice(None), slice(None))
+            return same[of_rows] * (square + turned) / 2, other[of_rows] * (square - turned) / 2, beside[of_rows] * rest
 
-        def between(S: Array, T: Array, B: Array) -> Array:
+        def joined(S: AnyArray, T: AnyArray, B: AnyArray) -> AnyArray:
+            return xp.concatenate([S + T, B], -2) if p > r else xp.concatenate([S + T, B.mT], -1)
+
+        def between(S: AnyArray, T: AnyArray, B: AnyArray) -> AnyArray:
             """Return the change of X, formed without cancellation: where K is large it equals that of the slacks."""
             B = math.sqrt(0.5) * B
             C = -B if p > r else B
-            return jnp.block([[S, -T, B.T], [T, -S, C.T], [B, C, jnp.zeros((abs(p - q),) * 2, W.dtype)]])
+            nothing = xp.zeros((*lanes, abs(p - q), abs(p - q)), W.dtype)
+            return xp.block([[S, -T, B.mT], [T, -S, C.mT], [B, C, nothing]])
 
-        left, right = task.problem.rows.differences @ U, task.problem.rows.queries @ Vt.T
-        A = jnp.einsum("nmp,nq->nmpq", left, right).reshape(-1, p, q)
-        high, low = k[:r], k[r : 2 * r]
+        left, right = task.problem.rows.differences @ U[..., None, :, :], task.problem.rows.queries @ Vt.mT
+        A = (left[..., None] * right[..., None, None, :]).reshape(*lanes, -1, p, q)
+        high, low = k[..., :r], k[..., r : 2 * r]
         tilt = (high - low) / (high + low)
-        rate = -jnp.sum(4 * high * low / (high + low)) - jnp.sum(k[2 * r :]) - 2.0
-        across = jnp.diagonal(A, axis1=1, axis2=2) @ tilt
-        flat = A.reshape(-1, p * q)
-        matrix = (
-            flat @ jax.vmap(lambda one: joined(*answer(one)))(A).reshape(-1, p * q).T
-            - 2 * jnp.outer(across, across) / rate
-        )
+        rate = -xp.sum(4 * high * low / (high + low), axis=-1) - xp.sum(k[..., 2 * r :], axis=-1) - 2.0
+        across = xp.diagonal(A, axis1=-2, axis2=-1) @ tilt[..., None]
+        flat = A.reshape(*lanes, -1, p * q)
+        matrix = flat @ joined(*answer(A)).reshape(flat.shape).mT - 2 * across * across.mT / per_row(rate)
 
-        by_size = (H @ (k[:, None] * H.T))[:p, p:]
+        by_size = (H @ (k[..., :, None] * H.T))[..., :p, p:]
 
-        def follow(aim: Aim, dM: Array, dsize: Array) -> _Move:
-            first = jnp.diag(aim.mu / x) - aim.of_norm
+        def follow(aim: Aim, dM: AnyArray, dsize: AnyArray) -> _Move:
+            first = (aim.mu[..., None] / x)[..., None] * eye - aim.of_norm
             # M cancels against the first term. Doing this once gives the same rounding in every round.
-            excess = M_hat + (H @ first @ H.T)[:p, p:]
-            parts = answer(excess + (hat(dM) - dsize * by_size))
-            dX = between(*parts) + dsize * jnp.eye(p + q, dtype=W.dtype)
+            excess = M_hat + (H @ first @ H.T)[..., :p, p:]
+            parts = answer(excess + (hat(dM) - per_row(dsize) * by_size))
+            dX = between(*parts) + per_row(dsize) * eye
             new = first - K * dX
             whole = H @ new @ H.T
-            dP, dQ = U @ whole[:p, :p] @ U.T - P, Vt.T @ whole[p:, p:] @ Vt - Q
+            dP, dQ = U @ whole[..., :p, :p] @ U.mT - P, Vt.mT @ whole[..., p:, p:] @ Vt - Q
             return _Move(U @ joined(*parts) @ Vt, dP, dQ, M + dM - part.M, dX, new - Z)
 
-        def missing(move: _Move, dsize: Array) -> Array:
-            trace = jnp.trace(P + move.P) + jnp.trace(Q + move.Q)
-            return trace - 2 * (size + dsize if task.squared else 1.0)
+        def missing(move: _Move, dsize: AnyArray) -> AnyArray:
+            return _trace(P + move.P) + _trace(Q + move.Q) - 2 * (size + dsize if self.squared else 1.0)
 
-        def second(move: _Move, share: Array) -> Array:
+        def second(move: _Move, share: AnyArray) -> AnyArray:
             # The shorter the step that could be made, the less its second-order term counts.
-            both = (Z + share * move.Z) @ move.X / x[None, :]
-            return share * ((both + both.T) / 2 - K * move.X)
+            both = (Z + per_row(share) * move.Z) @ move.X / x[..., None, :]
+            return per_row(share) * ((both + both.mT) / 2 - K * move.X)
 
         return Local(matrix, across.reshape(task.problem.b.shape), rate, follow, missing, second)
 
-    def longest(self, now: Point, move: Point, most: Float[Array, ""]) -> Float[Array, ""]:
+    def longest(self, now: Point, move: Point, most: Number) -> Number:
         """Return how far part and size can go, at most `most`, less a safety margin."""
+        given = now.part, now.size, move.part, move.size
+        if module_of(most) is np:
+            best = np.zeros((*most.shape, len(_NEAR)), most.dtype)
+            for share in _SHARES:
+                # Most lanes take one of the first.
+                left = np.flatnonzero(best[:, 0] == 0)
+                tried = share * most[left]
+                part, size, move_of_part, of_size = jax.tree.map(itemgetter(left), given)
+                holds = self._inside(part, size, move_of_part, of_size, tried)
+                best[left] = np.where((best[left] == 0) & holds, tried[:, None], best[left])
+        else:
+            shares = most * jnp.asarray(_SHARES, most.dtype)
+            holds = jax.vmap(lambda share: self._inside(*given, share))(shares)
+            best = jnp.max(jnp.where(holds, shares[:, None], 0.0), axis=0)
+        return module_of(most).where(best[..., 0] > 0, best[..., 0], best[..., 1])
 
-        def inside(share: Array, near: Array) -> Array:
-            part = self.moved(now.part, move.part, share / _INSIDE)
-            size = now.size + share / _INSIDE * move.size
-            W, P, Q, M = part
-            left, pairs = self.products(part, size)
-            R = inverse_root(_blocks(P, -M, Q))
-            X = _blocks(size * jnp.eye(P.shape[0], dtype=P.dtype), W, size * jnp.eye(Q.shape[0], dtype=Q.dtype))
-            nearer = is_positive_definite(X - near * left / pairs * R.T @ R)
-            return (left > 0) & (diagonal(R) > 0).all() & nearer
+    def _inside(
+        self, part: _SingularPart, size: Number, move: _Move, of_size: Number, share: Number
+    ) -> Bool[AnyArray, "*lanes k"]:
+        """Return for each of `_NEAR` whether X and Z keep to it after somewhat more than a share of a move."""
+        share, (*_, p, q), xp = share / _INSIDE, part.W.shape, module_of(size)
+        part, size = self.moved(part, move, share), size + share * of_size
+        left, pairs = self.products(part, size)
+        Z, eye = _blocks(part.P, -part.M, part.Q), xp.eye(p + q, dtype=part.W.dtype)
+        inside = (left > 0) & is_positive_definite(Z)
+        R = inverse_root(xp.where(per_row(inside), Z, eye))
+        whole = per_row(size) * eye
+        X = _blocks(whole[..., :p, :p], part.W, whole[..., :q, :q])
+        mean = per_row(xp.where(inside, left / pairs, 0.0)) * (R.mT @ R)
+        return inside[..., None] & is_positive_definite(xp.stack([X - near * mean for near in _NEAR], axis=-3))
 
-        shares = most * jnp.asarray(_SHARES, most.dtype)
-        near = jnp.asarray(_NEAR, most.dtype)
-        holds = jax.vmap(jax.vmap(inside, (0, None)), (None, 0))(shares, near)
-        best = jnp.max(jnp.where(holds, shares[None, :], 0.0), axis=1)
-        return jnp.where(best[0] > 0, best[0], best[1])
-
-    def products(self, part: _SingularPart, size: Float[Array, ""]) -> tuple[Float[Array, ""], int]:
+    def products(self, part: _SingularPart, size: Number) -> tuple[Number, int]:
         """Return the sum of the products that equal mu on the path, `<X, Z>`, and their number."""
-        trace = jnp.trace(part.P) + jnp.trace(part.Q)
-        return size * trace - 2 * jnp.sum(part.W * part.M), sum(part.W.shape)
+        of_W = module_of(size).sum(part.W * part.M, axis=LAST)
+        return size * (_trace(part.P) + _trace(part.Q)) - 2 * of_W, sum(part.W.shape[-2:])
 
-    def bounds(self, part: _SingularPart, size: Float[Array, ""], M: Float[Array, "p q"]) -> tuple[Array, Array]:
+    def bounds(self, part: _SingularPart, size: Number, M: Matrix) -> tuple[AnyArray, AnyArray]:
         """Return upper bounds of the norm of W and of the dual norm of M, from X and Z."""
-        return size, (jnp.trace(part.P) + jnp.trace(part.Q)) / 2
+        return size, (_trace(part.P) + _trace(part.Q)) / 2
 
 
-def _blocks(P: Float[Array, "p p"], M: Float[Array, "p q"], Q: Float[Array, "q q"]) -> Float[Array, "s s"]:
-    return jnp.block([[P, M], [M.T, Q]])
+def _trace(A: Square) -> Number:
+    return diagonal(A).sum(axis=-1)
+
+
+def _blocks(P: Float[AnyArray, "*lanes p p"], M: Matrix, Q: Float[AnyArray, "*lanes q q"]) -> Square:
+    return module_of(M).block([[P, M], [M.mT, Q]])
 
 
 def _eigenvectors(p: int, q: int) -> np.ndarray:
@@ -213,12 +232,14 @@ class _ProductPart(NamedTuple):
 class InnerProducts(Geometry):
     """The path of gamma_2."""
 
+    squared: bool
+
     def begin(self, task: Task, W: Float[Array, "p q"]) -> Begin:
         """Return part and size at twice the Frobenius solution W, and a function: the fraction of M's room in use."""
         p, q = W.shape
         W = 2 * W
         size = 1.2 * positive(metrics.norm(W))
-        level = 2 * (size if task.squared else jnp.ones_like(size)) / (p + q)
+        level = 2 * (size if self.squared else jnp.ones_like(size)) / (p + q)
         X = size * jnp.eye(p + q, dtype=W.dtype) + _beside(W)
         part = _ProductPart(X, jnp.full(p + q, level), W, jnp.zeros_like(W))
         return part, size, lambda M: metrics.norm(M) / level
@@ -268,7 +289,7 @@ class InnerProducts(Geometry):
             return _ProductPart(dX, dy, dX[:p, p:], dM)
 
         def missing(move: _ProductPart, dsize: Array) -> Array:
-            return jnp.sum(y + move.y) - 2 * (size + dsize if task.squared else 1.0)
+            return jnp.sum(y + move.y) - 2 * (size + dsize if self.squared else 1.0)
 
         def second(move: _ProductPart, share: Array) -> Array:
             both = move.X @ (jnp.diag(move.y) - _beside(move.M)) @ inverse
@@ -286,6 +307,10 @@ class InnerProducts(Geometry):
 
         shares = most * jnp.asarray(_SHARES, most.dtype)
         return jnp.max(jnp.where(jax.vmap(inside)(shares), shares, 0.0))
+
+    def moved(self, part: _ProductPart, move: _ProductPart, share: Float[Array, ""]) -> _ProductPart:
+        """Return the part after a fraction of a move."""
+        return _ProductPart(*(one + share * change for one, change in zip(part, move, strict=True)))
 
     def products(self, part: _ProductPart, size: Float[Array, ""]) -> tuple[Float[Array, ""], int]:
         """Return the sum of the products that equal mu on the path, `<X, Z>`, and their number."""
