@@ -192,8 +192,9 @@ def solve_batch(
     or a batch of another length, may run a program of another shape, whose W and duals differ by rounding, within what
     both certificates allow. In batches of up to some hundred, problems of up to 64, 256, ... rows and 16, 32, ...
     coordinates share programs; larger batches have programs of their own shape, which compile once and run several
-    times as fast. `InteriorPoint` compiles its path only for thousands of problems. Returns a Solution of NumPy arrays.
-    Arguments and errors are those of `solve`.
+    times as fast. `InteriorPoint` compiles its path only for thousands of problems of up to 128 rows, and
+    `PathFollowing`, in the spectral norm and those of entries, only for so few rows: other paths are followed in NumPy.
+    Returns a Solution of NumPy arrays. Arguments and errors are those of `solve`.
 
     Example:
         >>> problems = jax.vmap(lambda key: data.sphere(key, n=3, T=4, d=5))(jax.random.split(key, 8))

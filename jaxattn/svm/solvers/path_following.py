@@ -19,11 +19,12 @@ from jaxattn.svm.solution import Candidate, Solver
 from jaxattn.svm.solvers.active_set import ActiveSet
 from jaxattn.svm.solvers.cones import Cones
 from jaxattn.svm.solvers.entries import Entries, length
+from jaxattn.svm.solvers.inner_products import InnerProducts
 from jaxattn.svm.solvers.norm_path import Geometry, Point, Task, start, step
 from jaxattn.svm.solvers.path_loop import SAFE, Answer, follow_path
 from jaxattn.svm.solvers.powers import Powers
 from jaxattn.svm.solvers.row_normalization import normalize_rows
-from jaxattn.svm.solvers.semidefinite import InnerProducts, Singular
+from jaxattn.svm.solvers.semidefinite import Singular
 
 __all__ = ["PathFollowing"]
 

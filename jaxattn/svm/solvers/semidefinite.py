@@ -1,4 +1,4 @@
-"""Internal: the central paths of the spectral norm and of gamma_2: semidefinite X and Z with `X Z = mu I`.
+"""Internal: the central path of the spectral norm: semidefinite X and Z with `X Z = mu I`.
 
 Spectral norm: `||W|| <= t` if and only if `X = [t I, W; W^T, t I]` is positive semidefinite. Its dual variable is `Z =
 [P, -M; -M^T, Q]` with `tr Z = 2` (`2 t` for a squared norm), which makes the nuclear norm of M at most 1.
@@ -8,11 +8,6 @@ Newton steps are taken in the singular vectors of W, where X is diagonal. There 
 of Z, which are 0 on the path. These are omitted from the Newton matrix, and accounted for by Mehrotra's correction. The
 remaining system pairs `W_ij` with `W_ji`, and is inverted in closed form by sums of positive terms. All other equations
 are linear and hold exactly, so the multipliers give valid bounds wherever a step ends.
-
-`gamma_2(W) <= t` if and only if some `X = [A, W; W^T, B]` is positive semidefinite with diagonal t. Its dual variable
-is `Z = [Diag(p), -M; -M^T, Diag(q)]` with entries p, q of sum 2 (`2 t` for a squared norm); on the path `X Z = mu I`.
-Only the diagonal of Z and M are free, so steps are taken in them (Helmberg, Rendl, Vanderbei and Wolkowicz 1996): `X +
-dX = mu Z^-1 - (X dZ Z^-1 + Z^-1 dZ X) / 2`, with a diagonal equal to the size.
 """
 
 from __future__ import annotations
@@ -25,9 +20,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Bool, Float
 
-from jaxattn import metrics
 from jaxattn.lengths import euclidean
 from jaxattn.svm.pivoting import LAST, AnyArray, diagonal, inverse_root, is_positive_definite, module_of, positive
 from jaxattn.svm.rounding import per_row
@@ -35,8 +29,8 @@ from jaxattn.svm.solvers.norm_path import Aim, Begin, Geometry, Local, Matrix, N
 
 # Steps tried in this order, as fractions of the longest step that the rows allow; the fraction of the distance to the
 # boundary that is taken.
-_SHARES = (1.0, 0.95, 0.85, 0.7, 0.45, 0.2, 0.05)
-_INSIDE = 0.97
+SHARES = (1.0, 0.95, 0.85, 0.7, 0.45, 0.2, 0.05)
+WITHIN = 0.97
 # The smallest eigenvalue of X Z, as a fraction of their mean, which keeps the terms omitted from the Newton matrix
 # small. The second value applies if no step satisfies the first.
 _NEAR = 0.1, 1e-3
@@ -161,15 +155,15 @@ class Singular(Geometry):
         given = now.part, now.size, move.part, move.size
         if module_of(most) is np:
             best = np.zeros((*most.shape, len(_NEAR)), most.dtype)
-            for share in _SHARES:
+            for share in SHARES:
                 # Most lanes take one of the first.
-                left = np.flatnonzero(best[:, 0] == 0)
-                tried = share * most[left]
-                part, size, move_of_part, of_size = jax.tree.map(itemgetter(left), given)
+                others = np.flatnonzero(best[:, 0] == 0)
+                tried = share * most[others]
+                part, size, move_of_part, of_size = jax.tree.map(itemgetter(others), given)
                 holds = self._inside(part, size, move_of_part, of_size, tried)
-                best[left] = np.where((best[left] == 0) & holds, tried[:, None], best[left])
+                best[others] = np.where((best[others] == 0) & holds, tried[:, None], best[others])
         else:
-            shares = most * jnp.asarray(_SHARES, most.dtype)
+            shares = most * jnp.asarray(SHARES, most.dtype)
             holds = jax.vmap(lambda share: self._inside(*given, share))(shares)
             best = jnp.max(jnp.where(holds, shares[:, None], 0.0), axis=0)
         return module_of(most).where(best[..., 0] > 0, best[..., 0], best[..., 1])
@@ -178,7 +172,7 @@ class Singular(Geometry):
         self, part: _SingularPart, size: Number, move: _Move, of_size: Number, share: Number
     ) -> Bool[AnyArray, "*lanes k"]:
         """Return for each of `_NEAR` whether X and Z keep to it after somewhat more than a share of a move."""
-        share, (*_, p, q), xp = share / _INSIDE, part.W.shape, module_of(size)
+        share, (*_, p, q), xp = share / WITHIN, part.W.shape, module_of(size)
         part, size = self.moved(part, move, share), size + share * of_size
         left, pairs = self.products(part, size)
         Z, eye = _blocks(part.P, -part.M, part.Q), xp.eye(p + q, dtype=part.W.dtype)
@@ -217,111 +211,3 @@ def _eigenvectors(p: int, q: int) -> np.ndarray:
     # The rows beyond r of the longer side.
     H[rest - r if p > r else rest, rest] = 1.0
     return H
-
-
-class _ProductPart(NamedTuple):
-    """X, the diagonal y of Z, and the off-diagonal blocks W of X and M of -Z."""
-
-    X: Float[Array, "s s"]
-    y: Float[Array, " s"]
-    W: Float[Array, "p q"]
-    M: Float[Array, "p q"]
-
-
-@dataclass(frozen=True)
-class InnerProducts(Geometry):
-    """The path of gamma_2."""
-
-    squared: bool
-
-    def begin(self, task: Task, W: Float[Array, "p q"]) -> Begin:
-        """Return part and size at twice the Frobenius solution W, and a function: the fraction of M's room in use."""
-        p, q = W.shape
-        W = 2 * W
-        size = 1.2 * positive(metrics.norm(W))
-        level = 2 * (size if self.squared else jnp.ones_like(size)) / (p + q)
-        X = size * jnp.eye(p + q, dtype=W.dtype) + _beside(W)
-        part = _ProductPart(X, jnp.full(p + q, level), W, jnp.zeros_like(W))
-        return part, size, lambda M: metrics.norm(M) / level
-
-    def blank(self, part: _ProductPart) -> Float[Array, "s s"]:
-        """Return zero second-order terms."""
-        return jnp.zeros_like(part.X)
-
-    def at(self, task: Task, part: _ProductPart, size: Float[Array, ""], M: Float[Array, "p q"]) -> Local:
-        """Return the path's equations, linearized at a point."""
-        X, y, _, _ = part
-        p, _ = M.shape
-        root = inverse_root(jnp.diag(y) - _beside(part.M))
-        inverse = root.T @ root
-        of_diagonal = inverse_root(X * inverse)
-        n, m, _ = task.problem.rows.differences.shape
-        left, right = task.problem.rows.differences.reshape(n * m, -1), jnp.repeat(task.problem.rows.queries, m, axis=0)
-        (XL, XR), (ZL, ZR) = ((left @ one[:p], right @ one[p:]) for one in (X, inverse))
-
-        def solved(of: Array) -> Array:
-            return of_diagonal.T @ (of_diagonal @ of)
-
-        def gram(of: Array) -> tuple[Array, Array, Array, Array]:
-            """Return the products of the rows' left and right vectors with a matrix, given their images under it."""
-            L, R = left @ of[:p], right @ of[p:]
-            return L[:, :p] @ left.T, L[:, p:] @ right.T, R[:, :p] @ left.T, R[:, p:] @ right.T
-
-        (LL, LR, RL, RR), (ll, lr, rl, rr) = gram(X), gram(inverse)
-        pulled = XL * ZR + XR * ZL
-        through = pulled @ of_diagonal.T
-        matrix = (RL * rl.T + RR * ll.T + LL * rr.T + LR * lr.T - through @ through.T) / 2
-        ones = solved(jnp.ones_like(y))
-        of_size = pulled @ ones / 2
-        rate = -jnp.sum(ones) - 2.0
-        matrix = (matrix + matrix.T) / 2 - 2 * jnp.outer(of_size, of_size) / rate
-        off = M - part.M
-
-        def changed(dZ: Array) -> Array:
-            both = X @ dZ @ inverse
-            return (both + both.T) / 2
-
-        def follow(aim: Aim, dM: Array, dsize: Array) -> _ProductPart:
-            dM = off + dM
-            known = aim.mu * inverse - aim.of_norm + changed(_beside(dM))
-            dy = solved(diagonal(known) - size - dsize)
-            dX = known - changed(jnp.diag(dy)) - X
-            return _ProductPart(dX, dy, dX[:p, p:], dM)
-
-        def missing(move: _ProductPart, dsize: Array) -> Array:
-            return jnp.sum(y + move.y) - 2 * (size + dsize if self.squared else 1.0)
-
-        def second(move: _ProductPart, share: Array) -> Array:
-            both = move.X @ (jnp.diag(move.y) - _beside(move.M)) @ inverse
-            # The shorter the step that could be made, the less its second-order term counts.
-            return share * (both + both.T) / 2
-
-        return Local(matrix, -of_size.reshape(task.problem.b.shape), rate, follow, missing, second)
-
-    def longest(self, now: Point, move: Point, most: Float[Array, ""]) -> Float[Array, ""]:
-        """Return how far part and size can go, at most `most`, less a safety margin."""
-
-        def inside(share: Array) -> Array:
-            part = self.moved(now.part, move.part, share / _INSIDE)
-            return is_positive_definite(part.X) & is_positive_definite(jnp.diag(part.y) - _beside(part.M))
-
-        shares = most * jnp.asarray(_SHARES, most.dtype)
-        return jnp.max(jnp.where(jax.vmap(inside)(shares), shares, 0.0))
-
-    def moved(self, part: _ProductPart, move: _ProductPart, share: Float[Array, ""]) -> _ProductPart:
-        """Return the part after a fraction of a move."""
-        return _ProductPart(*(one + share * change for one, change in zip(part, move, strict=True)))
-
-    def products(self, part: _ProductPart, size: Float[Array, ""]) -> tuple[Float[Array, ""], int]:
-        """Return the sum of the products that equal mu on the path, `<X, Z>`, and their number."""
-        return jnp.sum(diagonal(part.X) * part.y) - 2 * jnp.sum(part.W * part.M), sum(part.W.shape)
-
-    def bounds(self, part: _ProductPart, size: Float[Array, ""], M: Float[Array, "p q"]) -> tuple[Array, Array]:
-        """Return upper bounds of the norm of W and of the dual norm of M, from X and Z."""
-        return jnp.max(diagonal(part.X)), jnp.sum(part.y) / 2
-
-
-def _beside(M: Float[Array, "p q"]) -> Float[Array, "s s"]:
-    """Return the symmetric matrix with off-diagonal block M and zero diagonal blocks."""
-    p, q = M.shape
-    return jnp.block([[jnp.zeros((p, p), M.dtype), M], [M.T, jnp.zeros((q, q), M.dtype)]])
