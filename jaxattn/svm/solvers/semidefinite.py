@@ -176,8 +176,10 @@ class Singular(Geometry):
         part, size = self.moved(part, move, share), size + share * of_size
         left, pairs = self.products(part, size)
         Z, eye = _blocks(part.P, -part.M, part.Q), xp.eye(p + q, dtype=part.W.dtype)
-        inside = (left > 0) & is_positive_definite(Z)
-        R = inverse_root(xp.where(per_row(inside), Z, eye))
+        # NumPy's root of a matrix that is not definite takes far longer; a compiled one tells by itself.
+        definite = is_positive_definite(Z) if xp is np else xp.ones_like(left, bool)
+        R = inverse_root(xp.where(per_row(definite), Z, eye))
+        inside = (left > 0) & definite & (diagonal(R) > 0).all(axis=-1)
         whole = per_row(size) * eye
         X = _blocks(whole[..., :p, :p], part.W, whole[..., :q, :q])
         mean = per_row(xp.where(inside, left / pairs, 0.0)) * (R.mT @ R)
