@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from jaxattn.lengths import euclidean
-from jaxattn.svm.pivoting import LAST, AnyArray, diagonal, inverse_root, is_positive_definite, module_of, positive
+from jaxattn.svm.pivoting import LAST, AnyArray, diagonal, is_positive_definite, module_of, positive
 from jaxattn.svm.rounding import per_row
 from jaxattn.svm.solvers.norm_path import Aim, Begin, Geometry, Local, Matrix, Number, Point, Task
 
@@ -31,9 +31,6 @@ from jaxattn.svm.solvers.norm_path import Aim, Begin, Geometry, Local, Matrix, N
 # boundary that is taken.
 SHARES = (1.0, 0.95, 0.85, 0.7, 0.45, 0.2, 0.05)
 WITHIN = 0.97
-# The smallest eigenvalue of X Z, as a fraction of their mean, which keeps the terms omitted from the Newton matrix
-# small. The second value applies if no step satisfies the first.
-_NEAR = 0.1, 1e-3
 
 Square = Float[AnyArray, "*lanes s s"]
 
@@ -48,7 +45,7 @@ class _SingularPart(NamedTuple):
 
 
 class _Move(NamedTuple):
-    """Changes of these, and of X and Z in the singular basis."""
+    """Changes of these, and of X and Z in the singular basis, with the trace of Z after the move."""
 
     W: Matrix
     P: Float[AnyArray, "*lanes p p"]
@@ -56,6 +53,7 @@ class _Move(NamedTuple):
     M: Matrix
     X: Square
     Z: Square
+    trace: Number
 
 
 @dataclass(frozen=True)
@@ -138,10 +136,10 @@ class Singular(Geometry):
             new = first - K * dX
             whole = H @ new @ H.T
             dP, dQ = U @ whole[..., :p, :p] @ U.mT - P, Vt.mT @ whole[..., p:, p:] @ Vt - Q
-            return _Move(U @ joined(*parts) @ Vt, dP, dQ, M + dM - part.M, dX, new - Z)
+            return _Move(U @ joined(*parts) @ Vt, dP, dQ, M + dM - part.M, dX, new - Z, _trace(new))
 
         def missing(move: _Move, dsize: AnyArray) -> AnyArray:
-            return _trace(P + move.P) + _trace(Q + move.Q) - 2 * (size + dsize if self.squared else 1.0)
+            return move.trace - 2 * (size + dsize if self.squared else 1.0)
 
         def second(move: _Move, share: AnyArray) -> AnyArray:
             # The shorter the step that could be made, the less its second-order term counts.
@@ -153,37 +151,29 @@ class Singular(Geometry):
     def longest(self, now: Point, move: Point, most: Number) -> Number:
         """Return how far part and size can go, at most `most`, less a safety margin."""
         given = now.part, now.size, move.part, move.size
-        if module_of(most) is np:
-            best = np.zeros((*most.shape, len(_NEAR)), most.dtype)
-            for share in SHARES:
-                # Most lanes take one of the first.
-                others = np.flatnonzero(best[:, 0] == 0)
-                tried = share * most[others]
-                part, size, move_of_part, of_size = jax.tree.map(itemgetter(others), given)
-                holds = self._inside(part, size, move_of_part, of_size, tried)
-                best[others] = np.where((best[others] == 0) & holds, tried[:, None], best[others])
-        else:
+        if module_of(most) is not np:
             shares = most * jnp.asarray(SHARES, most.dtype)
-            holds = jax.vmap(lambda share: self._inside(*given, share))(shares)
-            best = jnp.max(jnp.where(holds, shares[:, None], 0.0), axis=0)
-        return module_of(most).where(best[..., 0] > 0, best[..., 0], best[..., 1])
+            return jnp.max(jnp.where(jax.vmap(lambda share: self._inside(*given, share))(shares), shares, 0.0))
+        best = np.zeros_like(most)
+        for share in SHARES:
+            # Most lanes take one of the first.
+            others = np.flatnonzero(best == 0)
+            tried = share * most[others]
+            holds = self._inside(*jax.tree.map(itemgetter(others), given), tried)
+            best[others] = np.where(holds, tried, 0.0)
+        return best
 
     def _inside(
         self, part: _SingularPart, size: Number, move: _Move, of_size: Number, share: Number
-    ) -> Bool[AnyArray, "*lanes k"]:
-        """Return for each of `_NEAR` whether X and Z keep to it after somewhat more than a share of a move."""
-        share, (*_, p, q), xp = share / WITHIN, part.W.shape, module_of(size)
-        part, size = self.moved(part, move, share), size + share * of_size
-        left, pairs = self.products(part, size)
-        Z, eye = _blocks(part.P, -part.M, part.Q), xp.eye(p + q, dtype=part.W.dtype)
-        # NumPy's root of a matrix that is not definite takes far longer; a compiled one tells by itself.
-        definite = is_positive_definite(Z) if xp is np else xp.ones_like(left, bool)
-        R = inverse_root(xp.where(per_row(definite), Z, eye))
-        inside = (left > 0) & definite & (diagonal(R) > 0).all(axis=-1)
-        whole = per_row(size) * eye
-        X = _blocks(whole[..., :p, :p], part.W, whole[..., :q, :q])
-        mean = per_row(xp.where(inside, left / pairs, 0.0)) * (R.mT @ R)
-        return inside[..., None] & is_positive_definite(xp.stack([X - near * mean for near in _NEAR], axis=-3))
+    ) -> Bool[AnyArray, "*lanes"]:
+        """Return whether X and Z are positive definite after somewhat more than a share of a move."""
+        share = share / WITHIN
+        part, size = self.moved(part, move, share), per_row(size + share * of_size)
+        W = part.W if part.W.shape[-1] <= part.W.shape[-2] else part.W.mT
+        # X is if what is left of it after elimination of the larger of its diagonal blocks is.
+        left = size * module_of(size).eye(W.shape[-1], dtype=W.dtype) - W.mT @ W / positive(size)
+        Z = _blocks(part.P, -part.M, part.Q)
+        return (size[..., 0, 0] > 0) & is_positive_definite(left) & is_positive_definite(Z)
 
     def products(self, part: _SingularPart, size: Number) -> tuple[Number, int]:
         """Return the sum of the products that equal mu on the path, `<X, Z>`, and their number."""
