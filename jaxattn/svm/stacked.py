@@ -42,6 +42,8 @@ def _of_singular(pivoted: Any, invert: Any, matrix: np.ndarray, least: np.ndarra
     scale = 1 / np.sqrt(np.where(least > 0, least, np.inf))
     upper, order, rank, _ = pivoted(scale[:, None] * matrix * scale, tol=1.0)
     kept, R = order[:rank] - 1, np.zeros_like(matrix)
+    if not rank:
+        return R
     R[np.ix_(kept, kept)] = invert(np.triu(upper[:rank, :rank]))[0].T * scale[kept]
     return R
 
