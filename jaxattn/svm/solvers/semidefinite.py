@@ -175,13 +175,13 @@ class Singular(Geometry):
         left, pairs = self.products(part, size)
         t, least = per_row(positive(size)), per_row(_NEAR * left / pairs)
         # By elimination of its first block the inverse of X is `[I / t, 0; 0, 0] + V^T V`.
-        rest, eye = t * xp.eye(q, dtype=t.dtype) - part.W.mT @ part.W / t, xp.eye(p + q, dtype=t.dtype)
+        eye, first = xp.eye(q, dtype=t.dtype), xp.asarray(np.diag(np.arange(p + q) < p), t.dtype)
+        rest = t * eye - part.W.mT @ part.W / t
         # NumPy's root of a matrix that is not definite takes far longer; a compiled one tells by itself.
         definite = (size > 0) & (left > 0) & (is_positive_definite(rest) if xp is np else True)
-        R = inverse_root(xp.where(per_row(definite), rest, eye[:q, :q]))
+        R = inverse_root(xp.where(per_row(definite), rest, eye))
         V = xp.concatenate([-R @ part.W.mT / t, R], axis=-1)
-        first = xp.asarray(np.arange(p + q) < p, t.dtype)
-        Z = _blocks(part.P, -part.M, part.Q) - least * (V.mT @ V + first / t * eye)
+        Z = _blocks(part.P, -part.M, part.Q) - least * (V.mT @ V + first / t)
         return definite & (diagonal(R) > 0).all(axis=-1) & is_positive_definite(Z)
 
     def products(self, part: _SingularPart, size: Number) -> tuple[Number, int]:
