@@ -139,10 +139,10 @@ def inverse_of_lower(L: Float[Array, "a a"]) -> Float[Array, "a a"]:
     return _lower(upper, -rest @ (L[first:, :first] @ upper), rest)
 
 
-def _panel(symmetric: Float[Array, "a a"]) -> int:
+def _panel(matrix: Float[Array, "a a"]) -> int:
     """Return how many rows to eliminate one by one, such that all panels are about equal."""
-    parts = max(1, -(-len(symmetric) // _PANEL))
-    return -(-len(symmetric) // parts)
+    panels = max(1, -(-len(matrix) // _PANEL))
+    return -(-len(matrix) // panels)
 
 
 def _lower(first: Float[Array, "a a"], beside: Float[Array, "b a"], rest: Float[Array, "b b"]) -> Array:

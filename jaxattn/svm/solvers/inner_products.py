@@ -11,14 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxattn import metrics
 from jaxattn.svm.pivoting import diagonal, inverse_root, is_positive_definite, positive
 from jaxattn.svm.solvers.norm_path import Aim, Begin, Geometry, Local, Point, Task
-from jaxattn.svm.solvers.semidefinite import SHARES, WITHIN
+from jaxattn.svm.solvers.semidefinite import WITHIN, longest_tried
 
 
 class _ProductPart(NamedTuple):
@@ -107,8 +106,7 @@ class InnerProducts(Geometry):
             part = self.moved(now.part, move.part, share / WITHIN)
             return is_positive_definite(part.X) & is_positive_definite(jnp.diag(part.y) - _beside(part.M))
 
-        shares = most * jnp.asarray(SHARES, most.dtype)
-        return jnp.max(jnp.where(jax.vmap(inside)(shares), shares, 0.0))
+        return longest_tried(inside, most)
 
     def moved(self, part: _ProductPart, move: _ProductPart, share: Float[Array, ""]) -> _ProductPart:
         """Return the part after a fraction of a move."""

@@ -13,6 +13,7 @@ are linear and hold exactly, so the multipliers give valid bounds wherever a ste
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxattn.lengths import euclidean
 from jaxattn.svm.pivoting import LAST, AnyArray, diagonal, inverse_root, is_positive_definite, module_of, positive
@@ -29,7 +30,7 @@ from jaxattn.svm.solvers.norm_path import Aim, Begin, Geometry, Local, Matrix, N
 
 # Steps tried in this order, as fractions of the longest step that the rows allow; the fraction of the distance to the
 # boundary that is taken.
-SHARES = (1.0, 0.95, 0.85, 0.7, 0.45, 0.2, 0.05)
+_SHARES = (1.0, 0.95, 0.85, 0.7, 0.45, 0.2, 0.05)
 WITHIN = 0.97
 # The smallest eigenvalue of X Z after a step, as a fraction of their mean: it keeps the terms omitted from the Newton
 # matrix small. With .04 more problems of nearly parallel rows are solved than with .1, .01 or 0.
@@ -155,10 +156,9 @@ class Singular(Geometry):
         """Return how far part and size can go, at most `most`, less a safety margin."""
         given = now.part, now.size, move.part, move.size
         if module_of(most) is not np:
-            shares = most * jnp.asarray(SHARES, most.dtype)
-            return jnp.max(jnp.where(jax.vmap(lambda share: self._inside(*given, share))(shares), shares, 0.0))
+            return longest_tried(lambda share: self._inside(*given, share), most)
         best = np.zeros_like(most)
-        for share in SHARES:
+        for share in _SHARES:
             # Most lanes take one of the first.
             others = np.flatnonzero(best == 0)
             tried = share * most[others]
@@ -192,6 +192,12 @@ class Singular(Geometry):
     def bounds(self, part: _SingularPart, size: Number, M: Matrix) -> tuple[AnyArray, AnyArray]:
         """Return upper bounds of the norm of W and of the dual norm of M, from X and Z."""
         return size, (_trace(part.P) + _trace(part.Q)) / 2
+
+
+def longest_tried(inside: Callable[[Array], Array], most: Float[Array, ""]) -> Float[Array, ""]:
+    """Return the longest of the steps tried that `inside` allows, or 0, for one problem."""
+    shares = most * jnp.asarray(_SHARES, most.dtype)
+    return jnp.max(jnp.where(jax.vmap(inside)(shares), shares, 0.0))
 
 
 def _trace(A: Square) -> Number:
