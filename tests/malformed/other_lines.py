@@ -3,6 +3,7 @@
 LINES = [
     ("nope", "expected a command among export, figures, gather, judge, train, which, found nope"),
     ("figures nope", r"experiment: expected some of .*'rate', .*, found \['nope'\]"),
+    ("figures rat", r"experiment: expected some of .*, found \['rat'\]; did you mean rate\?"),
     ("figures experiment=", r"experiment: expected some of .*, found \[''\]"),
     ("figures rate size=medium", "size: expected one of its known names, found medium"),
     ("figures rate workers=0", "workers: expected at least 1, found 0"),

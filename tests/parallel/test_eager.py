@@ -31,7 +31,7 @@ def test_constants_of_a_program_that_is_traced_outside_are_not_computed_apart():
 
 def test_a_batch_compiles_few_programs_and_not_one_for_each_of_their_constants():
     # A shape of its own, so that nothing is compiled yet.
-    rows = svm.Constraints(jnp.ones((5, 2, 3, 2)), jnp.ones((5, 2, 2)))
+    rows = svm.Constraints(jnp.ones((23, 2, 3, 19)), jnp.ones((23, 2, 2)))
     with costs.counted(unheard) as spent:
         solution = svm.solve_batch(rows, "frobenius")
     np.testing.assert_array_equal(solution.status, svm.Status.OPTIMAL)

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxattn.study.configuration.names import experiments, published
+from jaxattn.study.configuration.names import experiments, published, suggestion
 from jaxattn.study.mistakes import UsageError
 from jaxattn.study.progress import Board
 
@@ -65,5 +65,6 @@ def chosen(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             names.append(argument)
     names += last
     if unknown := sorted(set(names) - set(experiments())):
-        raise UsageError(f"experiment: expected some of {experiments()}, found {unknown}")
+        meant = suggestion(unknown[0], experiments())
+        raise UsageError(f"experiment: expected some of {experiments()}, found {unknown}{meant}")
     return names, overrides
