@@ -12,6 +12,7 @@ are linear and hold exactly, so the multipliers give valid bounds wherever a ste
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,8 +34,9 @@ from jaxattn.svm.solvers.norm_path import Aim, Begin, Geometry, Local, Matrix, N
 _SHARES = (1.0, 0.95, 0.85, 0.7, 0.45, 0.2, 0.05)
 WITHIN = 0.97
 # The smallest eigenvalue of X Z after a step, as a fraction of their mean: it keeps the terms omitted from the Newton
-# matrix small. With .04 more problems of nearly parallel rows are solved than with .1, .01 or 0.
-_NEAR = 0.04
+# matrix small. The second value applies if no step satisfies the first: without it the path stops on some problems of
+# rows that a decoder has learned.
+_NEAR = 0.1, 1e-3
 
 Square = Float[AnyArray, "*lanes s s"]
 
@@ -156,24 +158,26 @@ class Singular(Geometry):
         """Return how far part and size can go, at most `most`, less a safety margin."""
         given = now.part, now.size, move.part, move.size
         if module_of(most) is not np:
-            return longest_tried(lambda share: self._inside(*given, share), most)
+            of_near = jax.vmap(lambda near: longest_tried(lambda share: self._inside(*given, share, near), most))
+            usual, last = of_near(jnp.asarray(_NEAR, most.dtype))
+            return jnp.where(usual > 0, usual, last)
         best = np.zeros_like(most)
-        for share in _SHARES:
+        for near, share in itertools.product(_NEAR, _SHARES):
             # Most lanes take one of the first.
             others = np.flatnonzero(best == 0)
             tried = share * most[others]
             part, size, move_of_part, of_size = jax.tree.map(itemgetter(others), given)
-            best[others] = np.where(self._inside(part, size, move_of_part, of_size, tried), tried, 0.0)
+            best[others] = np.where(self._inside(part, size, move_of_part, of_size, tried, near), tried, 0.0)
         return best
 
     def _inside(
-        self, part: _SingularPart, size: Number, move: _Move, of_size: Number, share: Number
+        self, part: _SingularPart, size: Number, move: _Move, of_size: Number, share: Number, near: Number | float
     ) -> Bool[AnyArray, "*lanes"]:
-        """Return whether X and Z keep to `_NEAR` after somewhat more than a share of a move."""
+        """Return whether X and Z keep that near to the path after somewhat more than a share of a move."""
         share, (*_, p, q), xp = share / WITHIN, part.W.shape, module_of(size)
         part, size = self.moved(part, move, share), size + share * of_size
         left, pairs = self.products(part, size)
-        t, least = per_row(positive(size)), per_row(_NEAR * left / pairs)
+        t, least = per_row(positive(size)), per_row(near * left / pairs)
         # By elimination of its first block the inverse of X is `[I / t, 0; 0, 0] + V^T V`.
         eye, first = xp.eye(q, dtype=t.dtype), xp.asarray(np.diag(np.arange(p + q) < p), t.dtype)
         rest = t * eye - part.W.mT @ part.W / t
