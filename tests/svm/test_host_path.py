@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +15,11 @@ from jaxattn import norms, svm
 from jaxattn.svm import InteriorPoint, PathFollowing, Status, batch_solver
 from jaxattn.svm.pivoting import inverse_root
 from tests import instances
+from tests.instances import slow
 from tests.svm import problems
 
 PLANTED = range(5)
+LEARNED = Path(__file__).parents[1] / "data" / "learned_rows.npz"
 
 
 def on_host(constraints, norm):
@@ -101,6 +104,15 @@ def test_other_norms_are_solved_on_the_host_as_by_a_compiled_path(norm, monkeypa
     host = by_path_on_host(monkeypatch, hard_rows(), norm)
     monkeypatch.setattr(PathFollowing, "improve", refused_on_host(PathFollowing.improve))
     assert_same_solutions(host, svm.solve_batch(hard_rows(), norm))
+
+
+@pytest.mark.parametrize("on_host", [True, slow(False)])
+def test_rows_that_a_decoder_has_learned_are_solved(on_host, monkeypatch):
+    # Of two trained decoders. The path stops if each step has to keep as near to it as most of them do.
+    with np.load(LEARNED) as learned:
+        rows = svm.Constraints(learned["differences"].astype(float), learned["queries"].astype(float))
+    solution = by_path_on_host(monkeypatch, rows, "spectral") if on_host else svm.solve_batch(rows, "spectral")
+    assert solution.status.tolist() == [Status.OPTIMAL] * 2
 
 
 def test_a_single_query_is_solved_on_the_host_in_a_norm_of_entries(monkeypatch):
