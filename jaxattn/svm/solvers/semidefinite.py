@@ -36,7 +36,7 @@ WITHIN = 0.97
 # The smallest eigenvalue of X Z after a step, as a fraction of their mean: it keeps the terms omitted from the Newton
 # matrix small. The second value applies if no step satisfies the first: without it the path stops on some problems of
 # rows that a decoder has learned.
-_NEAR = 0.1, 1e-3
+_NEAR = 0.08, 1e-3
 
 Square = Float[AnyArray, "*lanes s s"]
 
