@@ -106,12 +106,12 @@ def test_other_norms_are_solved_on_the_host_as_by_a_compiled_path(norm, monkeypa
     assert_same_solutions(host, svm.solve_batch(hard_rows(), norm))
 
 
-@pytest.mark.parametrize("on_host", [True, slow(False)])
-def test_rows_that_a_decoder_has_learned_are_solved(on_host, monkeypatch):
-    # Of two trained decoders. The path stops if each step has to keep as near to it as most of them do.
+@pytest.mark.parametrize("in_numpy", [True, slow(False)])
+def test_rows_that_a_decoder_has_learned_are_solved(in_numpy, monkeypatch):
+    # Two draws of one trained decoder's rows. The path stops if each step has to keep as near to it as most do.
     with np.load(LEARNED) as learned:
         rows = svm.Constraints(learned["differences"].astype(float), learned["queries"].astype(float))
-    solution = by_path_on_host(monkeypatch, rows, "spectral") if on_host else svm.solve_batch(rows, "spectral")
+    solution = by_path_on_host(monkeypatch, rows, "spectral") if in_numpy else svm.solve_batch(rows, "spectral")
     assert solution.status.tolist() == [Status.OPTIMAL] * 2
 
 

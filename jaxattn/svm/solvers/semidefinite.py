@@ -165,6 +165,8 @@ class Singular(Geometry):
         for near, share in itertools.product(_NEAR, _SHARES):
             # Most lanes take one of the first.
             others = np.flatnonzero(best == 0)
+            if not others.size:
+                break
             tried = share * most[others]
             part, size, move_of_part, of_size = jax.tree.map(itemgetter(others), given)
             best[others] = np.where(self._inside(part, size, move_of_part, of_size, tried, near), tried, 0.0)
