@@ -70,9 +70,11 @@ def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Sol
     n, m = constraints.differences.shape[-3:-1]
     many = n * m > _MANY and is_concrete(constraints.differences)
     start = WorkingSet() if many else ActiveSet()
+    if norm.plain == frobenius and constraints.penalty is None:
+        # Beside rows that the active set takes for dependent, the working set loses no digits.
+        return (start, *(() if many else (WorkingSet(),)), replace(_CAUTIOUS, start=start))
     if norm.plain in (frobenius, nuclear):
-        is_start = norm.plain == frobenius and constraints.penalty is None
-        return (start if is_start else InteriorPoint(start=start), replace(_CAUTIOUS, start=start))
+        return (InteriorPoint(start=start), replace(_CAUTIOUS, start=start))
     if isinstance(norm, OfRank):
         return (LowRank(), LowRank(starts=32, most=1000, start=_CAUTIOUS))
     if isinstance(norm, Schatten):

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import nnls
@@ -61,6 +62,19 @@ def test_it_agrees_with_the_active_set_on_problems_of_all_kinds():
     for W, other in zip(found.W[optimal], expected.W[optimal], strict=True):
         np.testing.assert_allclose(W, other, atol=1e-8 * np.abs(other).max())
     assert found.iterations.max() < 20
+
+
+def test_it_keeps_all_digits_beside_rows_that_the_active_set_takes_for_dependent():
+    rng = np.random.default_rng(0)
+    v = rng.normal(size=(20, 8, 10))
+    v[..., 0] = np.abs(v[..., 0]) + 0.5
+    copies = np.repeat(v, 4, axis=1) + 1e-7 * rng.normal(size=(20, 32, 10))
+    problems = svm.Constraints(jnp.asarray(copies[:, :, None, :]), jnp.ones((20, 32, 1)))
+    left = svm.solve_batch(problems, solver=svm.ActiveSet()).status == Status.NOT_CONVERGED
+    assert left.sum() > 5
+    found = svm.solve_batch(problems)
+    np.testing.assert_array_equal(found.status, Status.OPTIMAL)
+    assert found.gap[left].max() < 1e-13
 
 
 def test_it_decides_every_problem_of_the_table():
