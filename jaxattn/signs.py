@@ -195,10 +195,12 @@ def decomposed(W: Float[np.ndarray, "d e"]) -> float:
         proven = max(proven, float(np.sum(M * W)) / max(more.largest, 1.0))
         if best - proven <= _ENOUGH * best or more.left.size == 0:
             break
+        if (missing := absent(more, pool)).size == 0:
+            break
         # Drop columns with large reduced costs to keep the programs small.
         spare = 1.0 - pool.T @ M.ravel()
         kept = (np.arange(len(spare)) < 2 * d * e) | (weights > 0) | (spare < 0.3)
-        pool = np.concatenate([pool[:, kept], columns(more)], axis=1)
+        pool = np.concatenate([pool[:, kept], missing], axis=1)
     if best - proven > 1e3 * _ENOUGH * best:
         raise RuntimeError(
             f"norm 'sign': expected bounds of the norm that meet, found {proven * size} and {best * size}"
@@ -228,3 +230,12 @@ def columns(matrices: Priced) -> np.ndarray:
     """Return the sign matrices as columns, (d e, k)."""
     (k, d), e = matrices.left.shape, matrices.right.shape[1]
     return np.einsum("ki,kj->ijk", matrices.left, matrices.right).reshape(d * e, k)
+
+
+def absent(matrices: Priced, pool: np.ndarray) -> np.ndarray:
+    """Return those sign matrices, as columns, that are not in a pool of columns.
+
+    Multipliers are accurate to the tolerance of HiGHS, so that they may undervalue matrices of the pool for ever.
+    """
+    found = columns(matrices)
+    return found[:, (pool.T @ found == len(pool)).sum(axis=0) == 0]

@@ -124,6 +124,21 @@ def test_a_program_that_fails_numerically_is_tried_in_other_ways(failing, monkey
     assert asked[: failing + 1] == list(signs._WAYS[: failing + 1])
 
 
+def test_multipliers_with_an_error_add_no_matrix_twice(monkeypatch):
+    W, asked = np.random.default_rng(3).normal(size=(3, 4)), []
+    expected = signs.decomposed(W)
+
+    def inaccurate(cost, **rows):
+        asked.append(rows)
+        found = linprog(cost, **rows)
+        found.eqlin.marginals += 1e-10 * np.resize([1.0, -1.0], found.eqlin.marginals.shape)
+        return found
+
+    monkeypatch.setattr(optimize, "linprog", inaccurate)
+    np.testing.assert_allclose(signs.decomposed(W), expected, rtol=1e-12)
+    assert 0 < len(asked) < 20
+
+
 def test_a_program_without_a_solution_is_tried_once(monkeypatch):
     asked = []
 

@@ -86,12 +86,12 @@ class ColumnGeneration:
             W, a = columns @ weights, np.zeros(n * m)
             a[above] = -found.ineqlin.marginals if len(above) else 0.0
             a[equal] = found.eqlin.marginals if len(equal) else 0.0
-            more = signs.priced((a @ A).reshape(d, e), 1.0 + self.above)
-            if more.left.size == 0:
+            more = signs.absent(signs.priced((a @ A).reshape(d, e), 1.0 + self.above), columns)
+            if more.size == 0:
                 break
             dear = 1.0 - columns.T @ (a @ A)
             kept = (np.arange(len(dear)) < 2 * d * e) | (weights > 0) | (dear < 0.3)
-            columns = np.concatenate([columns[:, kept], signs.columns(more)], axis=1)
+            columns = np.concatenate([columns[:, kept], more], axis=1)
         dtype = constraints.differences.dtype
         return Candidate(
             W=jnp.asarray((W * scale).reshape(d, e), dtype),
