@@ -72,7 +72,8 @@ def _solvers(constraints: Constraints, norm: Norm, solver: Solver | Sequence[Sol
     start = WorkingSet() if many else ActiveSet()
     if norm.plain == frobenius and constraints.penalty is None:
         # Beside rows that the active set takes for dependent, the working set loses no digits.
-        return (start, *(() if many else (WorkingSet(),)), replace(_CAUTIOUS, start=start))
+        exact = (start,) if many else (start, WorkingSet())
+        return (*exact, replace(_CAUTIOUS, start=start))
     if norm.plain in (frobenius, nuclear):
         return (InteriorPoint(start=start), replace(_CAUTIOUS, start=start))
     if isinstance(norm, OfRank):
