@@ -176,9 +176,7 @@ def decomposed(W: Float[np.ndarray, "d e"]) -> float:
         return 0.0 if size == 0 else float("nan")
     W = W / size
     d, e = W.shape
-    # Single entries of +-1 have norm 1; with them a decomposition always exists.
-    pool = np.concatenate([np.eye(d * e), -np.eye(d * e)], axis=1)
-    pool = np.concatenate([pool, columns(priced(W, 0.0)), columns(_rounded(W))], axis=1)
+    pool = np.concatenate([initial_pool(W), _columns(_rounded(W))], axis=1)
     best, proven = np.inf, 0.0
     for _ in range(_ROUNDS):
         solution = minimized(np.ones(pool.shape[1]), A_eq=pool, b_eq=W.ravel())
@@ -193,14 +191,9 @@ def decomposed(W: Float[np.ndarray, "d e"]) -> float:
         M = solution.eqlin.marginals.reshape(d, e)
         more = priced(M, 1.0)
         proven = max(proven, float(np.sum(M * W)) / max(more.largest, 1.0))
-        if best - proven <= _ENOUGH * best or more.left.size == 0:
+        if best - proven <= _ENOUGH * best or (following := renewed(pool, weights, M, more)) is None:
             break
-        if (missing := absent(more, pool)).size == 0:
-            break
-        # Drop columns with large reduced costs to keep the programs small.
-        spare = 1.0 - pool.T @ M.ravel()
-        kept = (np.arange(len(spare)) < 2 * d * e) | (weights > 0) | (spare < 0.3)
-        pool = np.concatenate([pool[:, kept], missing], axis=1)
+        pool = following
     if best - proven > 1e3 * _ENOUGH * best:
         raise RuntimeError(
             f"norm 'sign': expected bounds of the norm that meet, found {proven * size} and {best * size}"
@@ -226,16 +219,38 @@ def _rounded(W: Float[np.ndarray, "d e"]) -> Priced:
     return Priced(0.0, *cut)
 
 
-def columns(matrices: Priced) -> np.ndarray:
+def _columns(matrices: Priced) -> np.ndarray:
     """Return the sign matrices as columns, (d e, k)."""
     (k, d), e = matrices.left.shape, matrices.right.shape[1]
     return np.einsum("ki,kj->ijk", matrices.left, matrices.right).reshape(d * e, k)
 
 
-def absent(matrices: Priced, pool: np.ndarray) -> np.ndarray:
-    """Return those sign matrices, as columns, that are not in a pool of columns.
+def initial_pool(M: Float[np.ndarray, "d e"]) -> np.ndarray:
+    """Return a pool of columns, (d e, k): single entries of +-1, and the sign matrices nearest to M.
+
+    Single entries have norm 1; with them every matrix has a decomposition.
+    """
+    return np.concatenate([np.eye(M.size), -np.eye(M.size), _columns(priced(M, 0.0))], axis=1)
+
+
+def renewed(
+    pool: np.ndarray, weights: Float[np.ndarray, " k"], M: Float[np.ndarray, "d e"], undervalued: Priced
+) -> np.ndarray | None:
+    """Return a pool with the undervalued sign matrices that it lacks; None if it lacks none.
 
     Multipliers are accurate to the tolerance of HiGHS, so that they may undervalue matrices of the pool for ever.
+
+    Args:
+        pool: the columns of the last linear program, `initial_pool` or what followed it.
+        weights: its solution.
+        M: its multipliers.
+        undervalued: the sign matrices that these undervalue.
     """
-    found = columns(matrices)
-    return found[:, (pool.T @ found == len(pool)).sum(axis=0) == 0]
+    found = _columns(undervalued)
+    missing = found[:, (pool.T @ found == M.size).sum(axis=0) == 0]
+    if missing.size == 0:
+        return None
+    # Drop columns with large reduced costs to keep the programs small.
+    spare = 1.0 - pool.T @ M.ravel()
+    kept = (np.arange(len(spare)) < 2 * M.size) | (weights > 0) | (spare < 0.3)
+    return np.concatenate([pool[:, kept], missing], axis=1)

@@ -67,9 +67,8 @@ class ColumnGeneration:
         short, price = np.flatnonzero(soft[above]), (of.upper * lengths)[above]
         yields = np.zeros((len(above), len(short)))
         yields[short, np.arange(len(short))] = 1.0
-        unit = np.eye(d * e)
-        columns, a, W, rounds = np.concatenate([unit, -unit], axis=1), np.zeros(n * m), np.zeros(d * e), 0
-        columns = np.concatenate([columns, signs.columns(signs.priced(A.sum(axis=0).reshape(d, e), 0.0))], axis=1)
+        a, W, rounds = np.zeros(n * m), np.zeros(d * e), 0
+        columns = signs.initial_pool(A.sum(axis=0).reshape(d, e))
         while rounds < self.most:
             rounds += 1
             rows = A @ columns
@@ -86,12 +85,11 @@ class ColumnGeneration:
             W, a = columns @ weights, np.zeros(n * m)
             a[above] = -found.ineqlin.marginals if len(above) else 0.0
             a[equal] = found.eqlin.marginals if len(equal) else 0.0
-            more = signs.absent(signs.priced((a @ A).reshape(d, e), 1.0 + self.above), columns)
-            if more.size == 0:
+            M = (a @ A).reshape(d, e)
+            following = signs.renewed(columns, weights, M, signs.priced(M, 1.0 + self.above))
+            if following is None:
                 break
-            dear = 1.0 - columns.T @ (a @ A)
-            kept = (np.arange(len(dear)) < 2 * d * e) | (weights > 0) | (dear < 0.3)
-            columns = np.concatenate([columns[:, kept], more], axis=1)
+            columns = following
         dtype = constraints.differences.dtype
         return Candidate(
             W=jnp.asarray((W * scale).reshape(d, e), dtype),

@@ -1,4 +1,4 @@
-"""A solver of the Frobenius norm for problems of many rows: a growing set of rows, solved on the host."""
+"""A solver of the Frobenius norm for many rows, or nearly dependent ones: a growing set of rows, solved on the host."""
 
 from __future__ import annotations
 
